@@ -1,1 +1,37 @@
-//! Placeholder until the crate is written.
+//! Processes as the kernel sees them: start, wait, signal, end.
+//!
+//! Here: [`Command`] and [`Spawner`] (start a worker without fork, in a session of its own), [`Child`] (one started
+//! process and its process group, held by pidfd), [`SignalWatcher`] (signals to this program as a readable file
+//! descriptor). It is the only crate of rankrun with `unsafe` code, and each block says why it is sound.
+//! Not here: what a group of workers should do when one of them ends (`rankrun-context`), and log files.
+//!
+//! ```
+//! use rankrun_process::{Command, Spawner};
+//! use rankrun_types::ExitKind;
+//!
+//! let mut spawner = Spawner::new()?;
+//! let mut child = spawner.spawn(Command::new("sh").args(["-c", "exit 3"]))?;
+//! assert_eq!(child.wait()?.kind, ExitKind::Code(3));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What a worker gets: file descriptors 0, 1 and 2 as asked for and no other; an empty signal mask and the default
+//! action for every signal, SIGPIPE too; its own session and process group, whose id is its pid; the environment
+//! that the [`Command`] lists and nothing else.
+
+mod child;
+mod command;
+mod entry;
+mod spawn;
+mod sys;
+mod table;
+mod watch;
+
+pub use child::{Child, Exit, SignalError, Usage, WaitError};
+pub use command::{Command, Stdio};
+pub use spawn::{SpawnError, SpawnStep, Spawner};
+pub use watch::{SignalWatcher, WatchError};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

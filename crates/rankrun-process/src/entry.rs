@@ -1,0 +1,147 @@
+//! The child between clone and exec: [`run`]. Not here: anything of the parent's side (`spawn`).
+//!
+//! The child shares the parent's memory and runs on a stack of its own while the parent's thread is suspended. So it
+//! makes async-signal-safe calls only, allocates nothing, takes no lock and cannot panic: each line here is a system
+//! call or a comparison of integers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::{c_char, c_int, c_void};
+
+use crate::SpawnStep;
+use crate::sys::KERNEL_SIGSET_SIZE;
+
+/// What the child does, prepared by the parent, and where it reports what it could not do.
+pub(crate) struct Plan {
+    pub(crate) candidates: *const *const c_char,
+    pub(crate) argv: *const *const c_char,
+    pub(crate) envs: *const *const c_char,
+    /// Null: stay where the parent is.
+    pub(crate) current_dir: *const c_char,
+    pub(crate) fds: [c_int; 3],
+    /// 0: none.
+    pub(crate) parent_death_signal: c_int,
+    pub(crate) parent: libc::pid_t,
+    pub(crate) failure: Failure,
+}
+
+/// A step and an errno in one word of shared memory; 0 while nothing failed.
+pub(crate) struct Failure(AtomicU64);
+
+impl Failure {
+    pub(crate) const fn none() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    fn set(&self, step: SpawnStep, errno: c_int) {
+        self.0.store(u64::from(step as u8) << 32 | u64::from(errno as u32), Ordering::Release);
+    }
+
+    pub(crate) fn get(&self) -> Option<(SpawnStep, c_int)> {
+        let word = self.0.load(Ordering::Acquire);
+        let step = SpawnStep::ALL.into_iter().find(|step| u64::from(*step as u8) == word >> 32)?;
+        Some((step, word as u32 as c_int))
+    }
+}
+
+/// The child's first function, of the type that clone(2) wants; it never returns.
+pub(crate) extern "C" fn run(plan: *mut c_void) -> c_int {
+    // SAFETY: the parent passes a pointer to a Plan that lives until this process has called exec or exit, because
+    // CLONE_VFORK suspends the parent's thread until then; nobody writes to it meanwhile but the atomic.
+    let plan = unsafe { &*plan.cast::<Plan>() };
+    let (step, errno) = steps(plan);
+    plan.failure.set(step, errno);
+    // SAFETY: ends this process without running the parent's exit handlers.
+    unsafe { libc::_exit(127) }
+}
+
+fn last_errno() -> c_int {
+    // SAFETY: the location is the suspended parent thread's errno, which is ours to use meanwhile.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Carries out the plan and returns only with the step that failed.
+fn steps(plan: &Plan) -> (SpawnStep, c_int) {
+    // SAFETY: system calls with integers, or with pointers that the plan keeps alive.
+    unsafe {
+        if libc::setsid() < 0 {
+            return (SpawnStep::Session, last_errno());
+        }
+        // First no handler, then no mask: a handler of the parent's would run here on the parent's memory.
+        let default_action = [0_u64; 4];
+        for signal in 1..=64 {
+            if signal != libc::SIGKILL && signal != libc::SIGSTOP {
+                libc::syscall(
+                    libc::SYS_rt_sigaction,
+                    signal,
+                    default_action.as_ptr(),
+                    std::ptr::null_mut::<c_void>(),
+                    KERNEL_SIGSET_SIZE,
+                );
+            }
+        }
+        if plan.parent_death_signal != 0 {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, plan.parent_death_signal as libc::c_ulong, 0, 0, 0) < 0 {
+                return (SpawnStep::DeathSignal, last_errno());
+            }
+            // If the parent died before the line above, nobody will send the signal. 0: it is in an outer pid namespace.
+            let parent = libc::getppid();
+            if parent != plan.parent && parent != 0 {
+                return (SpawnStep::DeathSignal, libc::ESRCH);
+            }
+        }
+        if !plan.current_dir.is_null() && libc::chdir(plan.current_dir) < 0 {
+            return (SpawnStep::CurrentDir, last_errno());
+        }
+        for (target, source) in (0..).zip(plan.fds) {
+            let done =
+                if source == target { libc::fcntl(source, libc::F_SETFD, 0) } else { libc::dup2(source, target) };
+            if done < 0 {
+                return (SpawnStep::Stdio, last_errno());
+            }
+        }
+        close_the_rest();
+        let mask = 0_u64;
+        let null = std::ptr::null_mut::<u64>();
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &mask, null, KERNEL_SIGSET_SIZE);
+        (SpawnStep::Exec, exec(plan))
+    }
+}
+
+/// Marks all descriptors above 2 to be closed by exec.
+fn close_the_rest() {
+    // SAFETY: integers only; descriptors are this process's own copies, since clone was called without CLONE_FILES.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 {
+            return;
+        }
+        // Before Linux 5.11: one by one, up to the limit on open files.
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) < 0 {
+            limit.rlim_cur = 1024;
+        }
+        for fd in 3..limit.rlim_cur.min(1 << 20) as c_int {
+            libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
+}
+
+/// Tries each candidate as execvpe(3) does and returns the errno that says most.
+unsafe fn exec(plan: &Plan) -> c_int {
+    let mut verdict = libc::ENOENT;
+    let mut candidate = plan.candidates;
+    // SAFETY: the array ends with a null pointer, and argv and envs are such arrays too.
+    unsafe {
+        while !(*candidate).is_null() {
+            libc::execve(*candidate, plan.argv, plan.envs);
+            match last_errno() {
+                // Found, but not to be executed by us: worth more than "not found" if no other candidate works.
+                libc::EACCES => verdict = libc::EACCES,
+                libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+                errno => return errno,
+            }
+            candidate = candidate.add(1);
+        }
+    }
+    verdict
+}

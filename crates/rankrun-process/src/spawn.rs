@@ -1,0 +1,258 @@
+//! Starting a process without fork: [`Spawner`]. Not here: what the child does before exec (`entry`).
+//!
+//! fork, and with it `std::process::Command` with `pre_exec`, copies the parent's page tables: at 1 GiB of heap that
+//! is 100 ms a worker. `clone(CLONE_VM | CLONE_VFORK)` shares them for the moment until exec, and `CLONE_PIDFD` gives
+//! the child's identity in the same call, so that no moment exists in which it is only a number.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use crate::child::Child;
+use crate::command::Command;
+use crate::entry::{Failure, Plan, run};
+use crate::sys;
+
+/// The child's stack between clone and exec: a few frames of system calls; glibc's posix_spawn takes 32 KiB too.
+const STACK_SIZE: usize = 64 * 1024;
+
+/// What a process does between its birth and its program, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum SpawnStep {
+    /// setsid(2).
+    Session = 1,
+    /// prctl(2) with `PR_SET_PDEATHSIG`, and finding the parent still there.
+    DeathSignal,
+    /// chdir(2) to the working directory.
+    CurrentDir,
+    /// dup2(2) of the standard streams.
+    Stdio,
+    /// execve(2).
+    Exec,
+}
+
+impl SpawnStep {
+    pub(crate) const ALL: [Self; 5] = [Self::Session, Self::DeathSignal, Self::CurrentDir, Self::Stdio, Self::Exec];
+}
+
+impl fmt::Display for SpawnStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Session => "setsid",
+            Self::DeathSignal => "parent death signal",
+            Self::CurrentDir => "chdir",
+            Self::Stdio => "dup2",
+            Self::Exec => "exec",
+        })
+    }
+}
+
+/// Shows an errno as the system's words and its number.
+struct Os(i32);
+
+impl fmt::Display for Os {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", io::Error::from_raw_os_error(self.0))
+    }
+}
+
+/// A process could not be started; nothing of it is left.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// A text has a NUL byte, which no program can be given.
+    #[error("cannot start `{}`: {what} `{}` contains a NUL byte", program.display(), text.as_encoded_bytes().escape_ascii().to_string().replace("\\x00", "\\0"))]
+    NulByte {
+        /// The program.
+        program: OsString,
+        /// Which kind of text: `argument`, `environment variable`, ...
+        what: &'static str,
+        /// The text.
+        text: OsString,
+    },
+    /// The kernel made no process: EAGAIN (too many), ENOMEM, EMFILE (no descriptor for the pidfd), ...
+    #[error("cannot start `{}`: clone: {}", program.display(), Os(*errno))]
+    Clone {
+        /// The program.
+        program: OsString,
+        /// The errno of clone(2).
+        errno: i32,
+    },
+    /// The process was made, but could not become the program.
+    #[error("cannot start `{}`: {step}: {}", program.display(), Os(*errno))]
+    Step {
+        /// The program.
+        program: OsString,
+        /// What it could not do.
+        step: SpawnStep,
+        /// The errno of that.
+        errno: i32,
+    },
+    /// The spawner could not get what it needs for itself.
+    #[error("cannot prepare to start processes: {what}: {}", Os(*errno))]
+    Prepare {
+        /// `stack` or `/dev/null`.
+        what: &'static str,
+        /// The errno.
+        errno: i32,
+    },
+}
+
+impl SpawnError {
+    /// The errno, where the kernel refused something.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::NulByte { .. } => None,
+            Self::Clone { errno, .. } | Self::Step { errno, .. } | Self::Prepare { errno, .. } => Some(*errno),
+        }
+    }
+
+    /// The step that failed, where the process was made.
+    #[must_use]
+    pub fn step(&self) -> Option<SpawnStep> {
+        match self {
+            Self::Step { step, .. } => Some(*step),
+            _ => None,
+        }
+    }
+}
+
+/// Starts processes, one at a time, from the thread that calls it.
+///
+/// Holds the stack and the `/dev/null` that all its children use for a moment.
+#[derive(Debug)]
+pub struct Spawner {
+    stack: Stack,
+    null: OwnedFd,
+}
+
+impl Spawner {
+    /// Makes a spawner.
+    ///
+    /// # Errors
+    /// [`SpawnError::Prepare`] if there is no memory for a stack or `/dev/null` cannot be opened.
+    pub fn new() -> Result<Self, SpawnError> {
+        let stack = Stack::new().map_err(|errno| SpawnError::Prepare { what: "stack", errno })?;
+        let null = File::options().read(true).write(true).open("/dev/null").map_err(|error| SpawnError::Prepare {
+            what: "/dev/null",
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        })?;
+        // A host that closed its standard streams may have got a number below 3, which the child's dup2 would overwrite.
+        let null = OwnedFd::from(null);
+        // SAFETY: null is open; F_DUPFD_CLOEXEC takes an integer.
+        let raised = unsafe { libc::fcntl(null.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
+        if raised < 0 {
+            return Err(SpawnError::Prepare { what: "/dev/null", errno: sys::errno() });
+        }
+        // SAFETY: the kernel just made it and nobody else has it.
+        Ok(Self { stack, null: unsafe { OwnedFd::from_raw_fd(raised) } })
+    }
+
+    /// Starts the command and returns when its program runs.
+    ///
+    /// Blocks the calling thread until exec, with all signals blocked. The process gets its parent death signal when
+    /// this *thread* ends.
+    ///
+    /// # Errors
+    /// [`SpawnError`] with the step and errno; the process is gone and reaped by then.
+    pub fn spawn(&mut self, command: Command) -> Result<Child, SpawnError> {
+        let prepared = command.prepare(self.null.as_raw_fd())?;
+        let plan = Plan {
+            candidates: prepared.candidates.as_ptr(),
+            argv: prepared.argv.as_ptr(),
+            envs: prepared.envs.as_ptr(),
+            current_dir: prepared.current_dir.as_ref().map_or(ptr::null(), |dir| dir.as_ptr()),
+            fds: prepared.fds,
+            parent_death_signal: command.parent_death_signal.map_or(0, rankrun_types::Signal::as_raw),
+            // SAFETY: takes nothing and cannot fail.
+            parent: unsafe { libc::getpid() },
+            failure: Failure::none(),
+        };
+        let mut pidfd: libc::c_int = -1;
+        let mask = sys::block_all_signals().map_err(|errno| command.error(SpawnStep::Session, errno))?;
+        // SAFETY: the stack is ours alone and large enough for `entry::run`; with CLONE_VFORK this thread sleeps until
+        // the child has left our memory by exec or exit, so `plan`, `prepared` and the stack outlive its use of them;
+        // with all signals blocked no handler runs in the child before it has set them to default.
+        let pid = unsafe {
+            libc::clone(
+                run,
+                self.stack.top(),
+                libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
+                ptr::from_ref(&plan).cast_mut().cast(),
+                &raw mut pidfd,
+            )
+        };
+        let errno = sys::errno();
+        sys::restore_signals(mask);
+        let Ok(pid) = u32::try_from(pid) else {
+            return Err(SpawnError::Clone { program: command.program, errno });
+        };
+        // SAFETY: clone succeeded, so the kernel has stored a new descriptor that nobody else has.
+        let mut child = Child::new(pid, unsafe { OwnedFd::from_raw_fd(pidfd) });
+        match plan.failure.get() {
+            None => Ok(child),
+            Some((step, errno)) => {
+                // It has already called _exit; whoever reaps it, it is gone.
+                let _ = child.wait();
+                Err(command.error(step, errno))
+            }
+        }
+    }
+}
+
+/// Memory for the child's stack, with a page below it that faults.
+#[derive(Debug)]
+struct Stack {
+    base: *mut libc::c_void,
+    size: usize,
+}
+
+// SAFETY: the memory belongs to this value alone; the pointer is not tied to a thread.
+unsafe impl Send for Stack {}
+
+impl Stack {
+    fn new() -> Result<Self, i32> {
+        // SAFETY: takes an integer.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let size = STACK_SIZE + page;
+        // SAFETY: a fresh private mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(sys::errno());
+        }
+        let stack = Self { base, size };
+        // SAFETY: the lowest page of the mapping above.
+        if unsafe { libc::mprotect(base, page, libc::PROT_NONE) } < 0 {
+            return Err(sys::errno());
+        }
+        Ok(stack)
+    }
+
+    /// The address just past the highest, aligned as every ABI wants; the stack grows down from it.
+    fn top(&mut self) -> *mut libc::c_void {
+        // SAFETY: one past the end of the mapping, which is page-aligned.
+        unsafe { self.base.add(self.size) }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made; no child uses it, since `spawn` returns only after that.
+        unsafe { libc::munmap(self.base, self.size) };
+    }
+}
