@@ -1,1 +1,4 @@
-//! Placeholder until the crate is written.
+//! temp
+#![forbid(unsafe_code)]
+#![allow(dead_code)]
+mod machine;

@@ -1,0 +1,302 @@
+//! The state machine against a table of stories, against every pair of state and event, and against random histories.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use rankrun_types::{ExitKind, Signal};
+
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(30);
+const OK: ExitKind = ExitKind::Code(0);
+const BAD: ExitKind = ExitKind::Code(7);
+
+fn policy() -> StopPolicy {
+    StopPolicy::default()
+}
+
+/// A machine with `n` running workers and the time at which they were started.
+fn running(n: usize, has_tee: bool) -> (Machine, Instant) {
+    let now = Instant::now();
+    let mut machine = Machine::new(n, policy(), has_tee);
+    for local_rank in 0..n {
+        assert_eq!(machine.step(now, Event::Started { local_rank }), []);
+    }
+    assert_eq!(machine.step(now, Event::AllStarted), []);
+    (machine, now)
+}
+
+fn exit(local_rank: usize, exit: ExitKind) -> Event {
+    Event::Exited { local_rank, exit, leftover: false }
+}
+
+fn signal(local_rank: usize, signal: Signal) -> Action {
+    Action::Signal { local_rank, signal }
+}
+
+fn group(local_rank: usize, signal: Signal) -> Action {
+    Action::SignalGroup { local_rank, signal }
+}
+
+#[test]
+fn a_group_whose_workers_all_exit_0_is_published_at_the_last_exit_without_a_signal() {
+    let (mut machine, now) = running(2, false);
+    assert_eq!(machine.step(now, exit(1, OK)), []);
+    assert_eq!(machine.wake_at(), None, "nothing to wake for while workers run");
+    assert_eq!(machine.step(now, exit(0, OK)), [Action::Publish]);
+    assert_eq!((machine.reason(), machine.drained()), (None, true));
+}
+
+#[test]
+fn the_first_failure_stops_the_rest_with_the_death_signal_and_lets_stopped_ones_go_on() {
+    let (mut machine, now) = running(3, false);
+    let actions = machine.step(now, exit(1, BAD));
+    let expected = [signal(0, Signal::TERM), signal(0, Signal::CONT), signal(2, Signal::TERM), signal(2, Signal::CONT)];
+    assert_eq!(actions, expected);
+    assert_eq!(machine.wake_at(), Some(now + GRACE));
+    assert_eq!(machine.step(now, exit(0, BAD)), [], "a second failure starts no second stop");
+    assert_eq!(machine.step(now, exit(2, OK)), [Action::Publish]);
+    let stopped: Vec<bool> = machine.workers().values().iter().map(|worker| worker.stopped).collect();
+    assert_eq!(stopped, [true, false, true]);
+    assert_eq!(machine.reason(), Some(StopReason::Failure));
+}
+
+#[test]
+fn a_lost_exit_is_a_failure() {
+    let (mut machine, now) = running(2, false);
+    assert!(machine.step(now, exit(0, ExitKind::Lost)).contains(&signal(1, Signal::TERM)));
+}
+
+#[test]
+fn who_outlives_the_grace_is_killed_with_its_group_and_who_outlives_that_is_given_up() {
+    let (mut machine, now) = running(2, false);
+    machine.step(now, exit(0, BAD));
+    assert_eq!(machine.step(now + GRACE - Duration::from_nanos(1), Event::Tick), []);
+    let due = now + GRACE;
+    assert_eq!(machine.step(due, Event::Tick), [group(1, Signal::KILL)]);
+    let given_up = due + policy().kill_wait;
+    assert_eq!(machine.wake_at(), Some(given_up));
+    assert_eq!(machine.step(given_up, Event::Tick), [Action::Publish]);
+    assert_eq!(machine.workers()[1].life, Life::Abandoned(None));
+}
+
+#[test]
+fn a_second_stop_request_kills_at_once() {
+    let (mut machine, now) = running(1, false);
+    let request = Event::StopRequested { signal: Signal::INT, grace: GRACE };
+    assert_eq!(machine.step(now, request), [signal(0, Signal::INT), signal(0, Signal::CONT)]);
+    assert_eq!(machine.step(now, request), [group(0, Signal::KILL)]);
+    assert_eq!(machine.step(now, request), [], "a third changes nothing");
+    assert_eq!(machine.reason(), Some(StopReason::Requested));
+}
+
+#[test]
+fn the_first_request_after_a_failure_shortens_the_grace_and_the_second_kills() {
+    let (mut machine, now) = running(2, false);
+    machine.step(now, exit(0, BAD));
+    let request = Event::StopRequested { signal: Signal::INT, grace: Duration::from_secs(1) };
+    assert_eq!(machine.step(now, request), []);
+    assert_eq!(machine.wake_at(), Some(now + Duration::from_secs(1)));
+    assert_eq!(machine.step(now, request), [group(1, Signal::KILL)]);
+    assert_eq!(machine.reason(), Some(StopReason::Failure), "the cause stays the failure");
+}
+
+#[test]
+fn a_request_with_sigkill_kills_at_once() {
+    let (mut machine, now) = running(1, false);
+    let request = Event::StopRequested { signal: Signal::KILL, grace: GRACE };
+    assert_eq!(machine.step(now, request), [group(0, Signal::KILL)]);
+}
+
+#[test]
+fn what_a_worker_left_behind_waits_for_the_last_worker_and_is_then_stopped_with_grace() {
+    let (mut machine, now) = running(2, false);
+    assert_eq!(machine.step(now, Event::Exited { local_rank: 0, exit: OK, leftover: true }), []);
+    assert_eq!(machine.step(now, exit(1, OK)), [group(0, Signal::TERM), group(0, Signal::CONT)]);
+    assert_eq!(machine.wake_at(), Some(now), "it is looked at right away");
+    assert_eq!(machine.step(now, Event::Tick), [Action::CheckLeftovers]);
+    assert_eq!(machine.wake_at(), Some(now + FIRST_CHECK), "and again soon");
+    assert_eq!(machine.step(now, Event::LeftoverGone { local_rank: 0 }), [Action::Publish]);
+    assert_eq!(machine.reason(), Some(StopReason::Leftovers));
+}
+
+#[test]
+fn what_a_stopped_worker_left_behind_gets_the_death_signal_once_the_worker_is_gone() {
+    let (mut machine, now) = running(2, false);
+    machine.step(now, exit(0, BAD));
+    let exited = Event::Exited { local_rank: 1, exit: BAD, leftover: true };
+    assert_eq!(machine.step(now, exited), [group(1, Signal::TERM), group(1, Signal::CONT)]);
+    assert_eq!(machine.step(now + GRACE, Event::Tick), [group(1, Signal::KILL)]);
+}
+
+#[test]
+fn a_start_that_fails_kills_who_was_started() {
+    let now = Instant::now();
+    let mut machine = Machine::new(3, policy(), true);
+    machine.step(now, Event::Started { local_rank: 0 });
+    assert_eq!(machine.step(now, Event::StartFailed { local_rank: 1 }), [group(0, Signal::KILL)]);
+    assert!(machine.is_stopping());
+    let killed = ExitKind::Signal { signal: Signal::KILL, core_dumped: false };
+    assert!(matches!(machine.step(now, exit(0, killed))[..], [Action::Drain { .. }]));
+}
+
+#[test]
+fn a_stop_half_way_through_the_start_reaches_a_worker_that_was_being_started() {
+    let now = Instant::now();
+    let mut machine = Machine::new(3, policy(), false);
+    machine.step(now, Event::Started { local_rank: 0 });
+    machine.step(now, Event::StopRequested { signal: Signal::TERM, grace: GRACE });
+    let actions = machine.step(now, Event::Started { local_rank: 1 });
+    assert_eq!(actions, [signal(1, Signal::TERM), signal(1, Signal::CONT)]);
+}
+
+#[test]
+fn logs_are_drained_before_the_result_and_never_past_the_deadline() {
+    for complete in [true, false] {
+        let (mut machine, now) = running(1, true);
+        let deadline = now + policy().drain;
+        assert_eq!(machine.step(now, exit(0, OK)), [Action::Drain { deadline }]);
+        assert_eq!(machine.step(now, Event::Drained { complete }), [Action::Publish]);
+        assert_eq!(machine.drained(), complete);
+    }
+    let (mut machine, now) = running(1, true);
+    machine.step(now, exit(0, OK));
+    assert_eq!(machine.step(now + policy().drain, Event::Tick), [Action::Publish]);
+    assert!(!machine.drained());
+}
+
+#[test]
+fn a_grace_without_end_is_no_overflow() {
+    let (mut machine, now) = running(1, false);
+    machine.step(now, Event::StopRequested { signal: Signal::TERM, grace: Duration::MAX });
+    assert!(machine.wake_at().unwrap() > now + Duration::from_secs(3600));
+}
+
+/// One machine in each state that can be told apart.
+fn each_state() -> Vec<(&'static str, Machine, Instant)> {
+    let request = Event::StopRequested { signal: Signal::TERM, grace: GRACE };
+    let mut states = Vec::new();
+    let now = Instant::now();
+    states.push(("starting", Machine::new(2, policy(), true), now));
+    let mut half = Machine::new(2, policy(), true);
+    half.step(now, Event::Started { local_rank: 0 });
+    states.push(("half started", half, now));
+    let then = |name: &'static str, events: &[Event], states: &mut Vec<_>| {
+        let (mut machine, now) = running(2, true);
+        for event in events {
+            machine.step(now, *event);
+        }
+        states.push((name, machine, now));
+    };
+    let leftover = Event::Exited { local_rank: 0, exit: OK, leftover: true };
+    then("running", &[], &mut states);
+    then("one ended", &[exit(0, OK)], &mut states);
+    then("one left something", &[leftover], &mut states);
+    then("stopping after a failure", &[exit(0, BAD)], &mut states);
+    then("stopping on request", &[request], &mut states);
+    then("killing", &[request, request], &mut states);
+    then("sweeping", &[leftover, exit(1, OK)], &mut states);
+    then("draining", &[exit(0, OK), exit(1, OK)], &mut states);
+    then("done", &[exit(0, OK), exit(1, OK), Event::Drained { complete: true }], &mut states);
+    states
+}
+
+fn each_event() -> Vec<Event> {
+    let mut events = vec![
+        Event::AllStarted,
+        Event::StopRequested { signal: Signal::TERM, grace: GRACE },
+        Event::StopRequested { signal: Signal::KILL, grace: GRACE },
+        Event::Drained { complete: true },
+        Event::Drained { complete: false },
+        Event::Tick,
+    ];
+    for local_rank in 0..2 {
+        events.extend([
+            Event::Started { local_rank },
+            Event::StartFailed { local_rank },
+            exit(local_rank, OK),
+            exit(local_rank, BAD),
+            exit(local_rank, ExitKind::Lost),
+            Event::Exited { local_rank, exit: BAD, leftover: true },
+            Event::LeftoverGone { local_rank },
+        ]);
+    }
+    events
+}
+
+/// What must hold after any step: signals go only to who can take them, and the result comes when nobody is left.
+fn check(name: &str, before: &Machine, event: Event, after: &Machine, actions: &[Action]) {
+    for action in actions {
+        match *action {
+            Action::Signal { local_rank, .. } => {
+                assert_eq!(after.workers()[local_rank].life, Life::Running, "{name} {event:?}: {action:?}");
+                assert!(after.workers()[local_rank].stopped);
+            }
+            Action::SignalGroup { local_rank, .. } => {
+                let life = after.workers()[local_rank].life;
+                assert!(matches!(life, Life::Running | Life::Leftover(_)), "{name} {event:?}: {action:?} to {life:?}");
+            }
+            Action::Publish => {
+                assert!(after.workers().values().iter().all(|worker| worker.life.is_over()), "{name} {event:?}");
+            }
+            Action::CheckLeftovers => assert!(after.has_leftovers()),
+            Action::Drain { .. } => assert!(after.has_tee),
+        }
+    }
+    if before.phase == Phase::Done {
+        assert_eq!((actions, &after.phase), (&[][..], &Phase::Done), "{name}: done is done");
+    }
+    if matches!(before.phase, Phase::Stopping(_) | Phase::Draining { .. }) {
+        assert!(after.is_stopping(), "{name} {event:?}: no way back");
+        assert_eq!(before.reason(), after.reason(), "{name} {event:?}: the first reason stays");
+    }
+    if let (Phase::Stopping(old), Phase::Stopping(new)) = (before.phase, after.phase) {
+        assert!(new.killed || new.deadline <= old.deadline, "{name} {event:?}: no event gives more time");
+    }
+}
+
+#[test]
+fn every_pair_of_state_and_event_keeps_the_rules() {
+    for (name, machine, now) in each_state() {
+        for event in each_event() {
+            for late in [Duration::ZERO, GRACE, GRACE * 10] {
+                let mut next = machine.clone();
+                let actions = next.step(now + late, event);
+                check(name, &machine, event, &next, &actions);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_ends_in_one_result_within_the_policys_time(
+        history in prop::collection::vec((0..each_event().len(), 0_u64..20_000), 0..40),
+        has_tee: bool,
+    ) {
+        let (mut machine, mut now) = running(2, has_tee);
+        let (events, mut published) = (each_event(), 0);
+        for (event, millis) in history {
+            now += Duration::from_millis(millis);
+            let before = machine.clone();
+            let actions = machine.step(now, events[event]);
+            check("history", &before, events[event], &machine, &actions);
+            published += actions.iter().filter(|action| **action == Action::Publish).count();
+        }
+        // However it went: one request and only the passing of time bring it to its end.
+        let asked = now;
+        let mut actions = machine.step(now, Event::StopRequested { signal: Signal::TERM, grace: GRACE });
+        loop {
+            published += actions.iter().filter(|action| **action == Action::Publish).count();
+            let Some(wake_at) = machine.wake_at() else { break };
+            now = now.max(wake_at);
+            actions = machine.step(now, Event::Tick);
+        }
+        prop_assert_eq!(machine.phase, Phase::Done);
+        prop_assert_eq!(published, 1);
+        let StopPolicy { grace, kill_wait, drain, .. } = policy();
+        prop_assert!(now - asked <= grace + kill_wait + drain);
+    }
+}
