@@ -1,2 +1,53 @@
-//! Placeholder until the crate is written.
-fn main() {}
+//! The `rankrun` command: reads the command line, runs the group, reports.
+//!
+//! Here: the order of things. Not here: what the arguments mean (`plan`), how a group is run (the crate `rankrun`).
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod exit_code;
+mod plan;
+mod run;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    env_logger::Builder::new()
+        .filter_level(log::LevelFilter::Warn)
+        .parse_env("RANKRUN_LOG")
+        .format(|out, record| writeln!(out, "rankrun: {}: {}", level(record.level()), record.args()))
+        .init();
+    ExitCode::from(launch(std::env::args_os().collect()))
+}
+
+/// Runs a whole command line and returns the exit code.
+fn launch(command_line: Vec<OsString>) -> u8 {
+    let args = match args::parse(command_line) {
+        Ok(args) => args,
+        Err(args::Stop::Shown) => return exit_code::SUCCESS,
+        Err(args::Stop::Usage(line)) => {
+            run::say(&line);
+            return exit_code::USAGE;
+        }
+    };
+    let plan = match plan::resolve(&args, &plan::Surroundings::of_this_process()) {
+        Ok(plan) => plan,
+        Err(error) => {
+            run::say(&error.to_string());
+            return error.exit_code();
+        }
+    };
+    run::run(plan)
+}
+
+fn level(level: log::Level) -> &'static str {
+    match level {
+        log::Level::Error => "error",
+        log::Level::Warn => "warning",
+        log::Level::Info => "info",
+        log::Level::Debug => "debug",
+        log::Level::Trace => "trace",
+    }
+}

@@ -1,4 +1,25 @@
-//! temp
+//! A group of worker processes from start to result.
+//!
+//! Here: [`GroupSpec`] (what to run), [`PContext`] (start, poll, wait, close), [`RunProcsResult`] (what became of it).
+//! Inside: a pure state machine that decides, and one thread that carries out. Not here: a comfortable builder and the
+//! guide (`rankrun`), restarts and the command line.
+
 #![forbid(unsafe_code)]
-#![allow(dead_code)]
+
+mod context;
+mod driver;
+mod error;
 mod machine;
+mod outcome;
+mod report;
+mod spec;
+
+pub use context::PContext;
+pub use error::{StartError, WaitError};
+pub use machine::StopPolicy;
+pub use outcome::{Cause, RunProcsResult, RunState, WorkerReport};
+pub use spec::{Entrypoint, GroupSpec, GroupSpecError};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

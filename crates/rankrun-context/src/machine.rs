@@ -48,6 +48,8 @@ pub(crate) enum Event {
     LeftoverGone { local_rank: usize },
     /// The caller wants the group to end.
     StopRequested { signal: Signal, grace: Duration },
+    /// The caller wants the workers to get a signal, and the job to go on.
+    ForwardRequested { signal: Signal },
     /// The logs have been shown to their end, or as far as the console took them.
     Drained { complete: bool },
     /// The time that [`Machine::wake_at`] named has come; harmless at any time.
@@ -103,14 +105,6 @@ impl Life {
     }
 }
 
-/// A worker's life and whether it was told to end while it ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Worker {
-    pub(crate) life: Life,
-    /// A stop signal was sent to it while it ran: what it then did is a consequence, not a cause.
-    pub(crate) stopped: bool,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Starting,
@@ -135,10 +129,13 @@ struct Stop {
 const FIRST_CHECK: Duration = Duration::from_millis(1);
 const LAST_CHECK: Duration = Duration::from_millis(50);
 
+/// How much longer than the drain's deadline to wait for word that it was kept; beyond that the tail itself hangs.
+const DRAIN_MARGIN: Duration = Duration::from_millis(200);
+
 /// A group's state.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
-    workers: PerRank<Worker>,
+    lives: PerRank<Life>,
     phase: Phase,
     policy: StopPolicy,
     /// Whether there are logs to be drained.
@@ -149,9 +146,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(local_world_size: usize, policy: StopPolicy, has_tee: bool) -> Self {
-        let worker = Worker { life: Life::NotStarted, stopped: false };
         Self {
-            workers: PerRank::filled(local_world_size, worker),
+            lives: PerRank::filled(local_world_size, Life::NotStarted),
             phase: Phase::Starting,
             policy,
             has_tee,
@@ -160,8 +156,8 @@ impl Machine {
         }
     }
 
-    pub(crate) fn workers(&self) -> &PerRank<Worker> {
-        &self.workers
+    pub(crate) fn lives(&self) -> &PerRank<Life> {
+        &self.lives
     }
 
     /// Why the group was stopped, if it was.
@@ -206,11 +202,15 @@ impl Machine {
             }
             Event::Exited { local_rank, exit, leftover } => self.exited(now, local_rank, exit, leftover, &mut actions),
             Event::LeftoverGone { local_rank } => {
-                if let Life::Leftover(exit) = self.workers[local_rank].life {
-                    self.workers[local_rank].life = Life::Ended(exit);
+                if let Life::Leftover(exit) = self.lives[local_rank] {
+                    self.lives[local_rank] = Life::Ended(exit);
                 }
             }
             Event::StopRequested { signal, grace } => self.stop_requested(now, signal, grace, &mut actions),
+            Event::ForwardRequested { signal } => {
+                let running = self.lives.iter().filter(|(_, life)| **life == Life::Running);
+                actions.extend(running.map(|(local_rank, _)| Action::Signal { local_rank, signal }));
+            }
             Event::Drained { complete } => {
                 if matches!(self.phase, Phase::Draining { .. }) {
                     self.publish(complete, &mut actions);
@@ -223,10 +223,10 @@ impl Machine {
     }
 
     fn started(&mut self, local_rank: usize, actions: &mut Vec<Action>) {
-        if self.workers[local_rank].life != Life::NotStarted {
+        if self.lives[local_rank] != Life::NotStarted {
             return;
         }
-        self.workers[local_rank].life = Life::Running;
+        self.lives[local_rank] = Life::Running;
         // A stop that came while this worker was being started reaches it too.
         if let Phase::Stopping(stop) = self.phase {
             self.tell(local_rank, if stop.killed { Signal::KILL } else { stop.signal }, actions);
@@ -234,10 +234,10 @@ impl Machine {
     }
 
     fn exited(&mut self, now: Instant, local_rank: usize, exit: ExitKind, leftover: bool, actions: &mut Vec<Action>) {
-        if self.workers[local_rank].life != Life::Running {
+        if self.lives[local_rank] != Life::Running {
             return;
         }
-        self.workers[local_rank].life = if leftover { Life::Leftover(exit) } else { Life::Ended(exit) };
+        self.lives[local_rank] = if leftover { Life::Leftover(exit) } else { Life::Ended(exit) };
         match self.phase {
             Phase::Stopping(stop) if leftover => {
                 self.tell(local_rank, if stop.killed { Signal::KILL } else { stop.signal }, actions);
@@ -290,20 +290,18 @@ impl Machine {
         if signal == Signal::KILL {
             return self.kill(now, actions);
         }
-        for local_rank in 0..self.workers.len() {
+        for local_rank in 0..self.lives.len() {
             self.tell(local_rank, signal, actions);
         }
     }
 
     /// Passes a stop signal to a worker, or to what it left behind, and lets it go on if it is stopped.
     fn tell(&mut self, local_rank: usize, signal: Signal, actions: &mut Vec<Action>) {
-        match self.workers[local_rank].life {
+        match self.lives[local_rank] {
             Life::Running if signal == Signal::KILL => {
-                self.workers[local_rank].stopped = true;
                 actions.push(Action::SignalGroup { local_rank, signal });
             }
             Life::Running => {
-                self.workers[local_rank].stopped = true;
                 actions.push(Action::Signal { local_rank, signal });
                 actions.push(Action::Signal { local_rank, signal: Signal::CONT });
             }
@@ -326,7 +324,7 @@ impl Machine {
         stop.deadline = deadline(now, self.policy.kill_wait);
         stop.next_check = now;
         stop.check_interval = FIRST_CHECK;
-        for local_rank in 0..self.workers.len() {
+        for local_rank in 0..self.lives.len() {
             self.tell(local_rank, Signal::KILL, actions);
         }
     }
@@ -335,8 +333,8 @@ impl Machine {
         match &mut self.phase {
             Phase::Stopping(stop) if now >= stop.deadline && !stop.killed => self.kill(now, actions),
             Phase::Stopping(stop) if now >= stop.deadline => {
-                for (_, worker) in self.workers.iter_mut() {
-                    worker.life = match worker.life {
+                for (_, life) in self.lives.iter_mut() {
+                    *life = match *life {
                         Life::Running => Life::Abandoned(None),
                         Life::Leftover(exit) => Life::Abandoned(Some(exit)),
                         over => over,
@@ -357,7 +355,7 @@ impl Machine {
 
     /// Goes on to the next phase when nothing of this one is left to wait for.
     fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.phase == Phase::Running && self.workers.values().iter().all(|worker| worker.life != Life::Running) {
+        if self.phase == Phase::Running && self.lives.values().iter().all(|life| *life != Life::Running) {
             if self.has_leftovers() {
                 let StopPolicy { death_signal, grace, .. } = self.policy;
                 self.begin_stop(now, StopReason::Leftovers, death_signal, grace, actions);
@@ -365,8 +363,7 @@ impl Machine {
                 self.drain(now, actions);
             }
         }
-        if matches!(self.phase, Phase::Stopping(_)) && self.workers.values().iter().all(|worker| worker.life.is_over())
-        {
+        if matches!(self.phase, Phase::Stopping(_)) && self.lives.values().iter().all(|life| life.is_over()) {
             self.drain(now, actions);
         }
     }
@@ -376,7 +373,7 @@ impl Machine {
             return self.publish(true, actions);
         }
         let deadline = deadline(now, self.policy.drain);
-        self.phase = Phase::Draining { deadline };
+        self.phase = Phase::Draining { deadline: deadline + DRAIN_MARGIN };
         actions.push(Action::Drain { deadline });
     }
 
@@ -387,7 +384,7 @@ impl Machine {
     }
 
     fn has_leftovers(&self) -> bool {
-        self.workers.values().iter().any(|worker| matches!(worker.life, Life::Leftover(_)))
+        self.lives.values().iter().any(|life| matches!(life, Life::Leftover(_)))
     }
 }
 

@@ -1,1 +1,88 @@
-//! Placeholder until the crate is written.
+//! Start and supervise a homogeneous group of worker processes on one host.
+//!
+//! ```
+//! use rankrun::{Entrypoint, Std, WorkerGroup, start_processes};
+//!
+//! let group = WorkerGroup::new("trainer", Entrypoint::binary("sh"), 4)
+//!     .args(["-c", "echo hello from rank $LOCAL_RANK of $LOCAL_WORLD_SIZE"])
+//!     .tee(Std::ALL);
+//! let context = start_processes(group)?;
+//! let result = context.wait(None)?.expect("a wait without timeout ends with a result");
+//! assert!(!result.is_failed());
+//! # std::fs::remove_dir_all(result.stdouts[0].as_ref().unwrap().ancestors().nth(4).unwrap())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Guide
+//!
+//! **The group.** [`WorkerGroup`] says what to run: a role's name, an [`Entrypoint`], how many workers; then, for all
+//! ranks or for each, arguments and environment. What a group cannot do without are arguments of `new`, so no group
+//! is half specified. Maps from outside must name each rank ([`WorkerGroup::args_map`]).
+//!
+//! **Start.** [`start_processes`] is all or nothing: it returns when each worker runs its program, or with an error
+//! that names rank, program, step and errno after the workers before it have been killed and reaped.
+//!
+//! **The result.** [`PContext`] is a handle to a thread that supervises the group whether or not you ask.
+//! [`PContext::poll`] never blocks, [`PContext::wait`] does, and as a file descriptor the context is readable when the
+//! result is there, so it fits any event loop. The first worker that fails stops the others: SIGTERM, then SIGKILL
+//! when the grace is over. [`RunProcsResult`] tells what became of each; `failures` holds only those that failed of
+//! themselves, and [`ChildFailedError`] makes a report of them:
+//!
+//! ```
+//! use rankrun::{ChildFailedError, Entrypoint, WorkerGroup, start_processes};
+//!
+//! let group = WorkerGroup::new("trainer", Entrypoint::binary("sh"), 3)
+//!     .args(["-c", "test $LOCAL_RANK = 1 && exit 7; sleep 60"]);
+//! let result = start_processes(group)?.wait(None)?.expect("no timeout");
+//! assert!(result.is_failed());
+//! let error = ChildFailedError::new("trainer", result.failures.clone())?;
+//! let (rank, failure) = error.get_first_failure();
+//! assert_eq!((rank, failure.exitcode), (1, 7));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **Output.** By default workers write where this program writes. [`WorkerGroup::redirects`] sends a stream to a file
+//! of its own, [`WorkerGroup::tee`] does so and shows its lines here too, each whole and with a prefix. Both take a
+//! [`Std`] for all ranks or a spec such as `0:out,1-3:all` (`"0:out".parse::<StdSpec>()`).
+//!
+//! **Errors of workers.** Each worker gets a path in `TORCHELASTIC_ERROR_FILE`. What torch's, TensorPlay's or our own
+//! [`record`] writes there becomes the failure's message and traceback.
+//!
+//! **The end.** [`PContext::close`] ends the group within a bounded time; dropping the context does the same. Workers
+//! that outlive this program, because it was killed, get SIGKILL from the kernel.
+//!
+//! **Signals.** This library catches none unless told to ([`PContext::watch_signals`]); then `wait` returns
+//! [`SignalException`] and the group goes on until it is closed.
+
+#![forbid(unsafe_code)]
+
+mod group;
+
+pub use group::{StartProcessesError, WorkerGroup, start_processes};
+pub use rankrun_context::{
+    Cause, Entrypoint, GroupSpec, GroupSpecError, PContext, RunProcsResult, RunState, StartError, StopPolicy,
+    WaitError, WorkerReport,
+};
+pub use rankrun_errors::{
+    ChildFailedError, ErrorHandler, NoFailuresError, ProcessFailure, SignalException, record, record_main,
+};
+pub use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogsDest, LogsError, LogsSpecs};
+pub use rankrun_process::WatchError;
+pub use rankrun_redirects::{
+    ParseStdError, RankOutOfWorldError, Redirects, Std, StdMap, StdSpec, to_map, to_map_strict,
+};
+pub use rankrun_types::{ExitKind, PerRank, RankMapError, Signal, env};
+
+/// The crates that this one composes, for what is not needed by everybody.
+pub mod crates {
+    pub use rankrun_context as context;
+    pub use rankrun_errors as errors;
+    pub use rankrun_logs as logs;
+    pub use rankrun_process as process;
+    pub use rankrun_redirects as redirects;
+    pub use rankrun_types as types;
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,150 @@
+//! The command line as typed: [`Args`]. Not here: what it means together with the environment (`plan`).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use rankrun::StdSpec;
+use rankrun::crates::types::MAX_LOCAL_RANK;
+
+/// Start N copies of a program, each with its rank, and report the first failure.
+///
+/// Each worker gets LOCAL_RANK, RANK, LOCAL_WORLD_SIZE, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the other variables
+/// that torchrun sets. The first worker that fails stops the others. Options after PROGRAM are PROGRAM's.
+#[derive(Debug, Parser)]
+#[command(
+    name = "rankrun",
+    version,
+    override_usage = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "SPEC is a mode for all ranks (0 none, 1 out, 2 err, 3 all, or those names) or RANKS:MODE,... where RANKS is \
+                  a rank, a range a-b, or * for all others: 3   0:out,1-3:all   *:err\n\n\
+                  Exit code: 0 if all workers exit 0; else that of the worker that failed first (128+n for signal n); 2 wrong usage, \
+                  125 rankrun failed, 126 PROGRAM not executable, 127 PROGRAM not found, 128+n stopped by signal n."
+)]
+pub(crate) struct Args {
+    /// How many workers to start on this host
+    #[arg(short = 'n', long = "nproc-per-node", alias = "nproc_per_node", value_name = "N", default_value = "1", value_parser = parse_size)]
+    pub(crate) local_world_size: usize,
+
+    /// Which streams go to files instead of here
+    #[arg(short = 'r', long, value_name = "SPEC", default_value = "0", hide_default_value = true)]
+    pub(crate) redirects: StdSpec,
+
+    /// Which streams go to files and are shown here line by line, with a prefix
+    #[arg(short = 't', long, value_name = "SPEC", default_value = "0", hide_default_value = true)]
+    pub(crate) tee: StdSpec,
+
+    /// Where this run gets a directory for its log and error files [default: a temporary one]
+    #[arg(long, alias = "log_dir", value_name = "DIR")]
+    pub(crate) log_dir: Option<PathBuf>,
+
+    /// The workers' role: ROLE_NAME, the prefix of teed lines, the name in reports
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) role: String,
+
+    /// How long workers have from the death signal to SIGKILL
+    #[arg(long, alias = "shutdown_timeout", value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, allow_negative_numbers = true)]
+    pub(crate) shutdown_timeout: Duration,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM [ARGS]", required = true, num_args = 1.., trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Why there is nothing to run.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Help or the version was asked for and has been shown.
+    Shown,
+    /// The command line is wrong; one line that says where and what is accepted.
+    Usage(String),
+}
+
+/// Reads a command line, argument 0 included.
+pub(crate) fn parse(command_line: Vec<OsString>) -> Result<Args, Stop> {
+    Args::try_parse_from(command_line).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A closed pipe is the reader's choice.
+            let _ = error.print();
+            Stop::Shown
+        }
+        _ => Stop::Usage(one_line(&error.render().to_string())),
+    })
+}
+
+/// The first paragraph of clap's message as one line, with the way to help.
+fn one_line(message: &str) -> String {
+    let paragraph = message.split("\n\n").next().unwrap_or(message);
+    let words: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let text = words.join(" ");
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    format!("{text} (see rankrun --help)")
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    let most = MAX_LOCAL_RANK + 1;
+    match text.parse::<usize>() {
+        Ok(size) if (1..=most).contains(&size) => Ok(size),
+        _ => Err(format!("expected a whole number from 1 to {most}")),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok();
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected a number of seconds, 0 or more, such as 30 or 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &[&str]) -> Result<Args, Stop> {
+        parse(std::iter::once("rankrun").chain(line.iter().copied()).map(OsString::from).collect())
+    }
+
+    fn usage(line: &[&str]) -> String {
+        match parsed(line) {
+            Err(Stop::Usage(text)) => text,
+            other => panic!("{line:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_of_the_command_line_is_sound() {
+        <Args as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_program_is_the_programs() {
+        let args = parsed(&["-n", "4", "--tee", "3", "sh", "-c", "echo", "-n", "--help"]).unwrap();
+        assert_eq!(args.command, ["sh", "-c", "echo", "-n", "--help"]);
+        assert_eq!(args.local_world_size, 4);
+        let args = parsed(&["--", "-x", "--", "y"]).unwrap();
+        assert_eq!(args.command, ["-x", "--", "y"]);
+    }
+
+    #[test]
+    fn a_wrong_argument_gives_one_line_that_names_it_and_what_is_accepted() {
+        for (line, words) in [
+            (&["-n", "0", "true"][..], &["-n", "'0'", "1 to 65536"][..]),
+            (&["-n", "x", "true"], &["'x'", "1 to 65536"]),
+            (&["-n", "-1", "true"], &["-1"]),
+            (&["-r", "0:4", "true"], &["--redirects", "byte 2", "0-3"]),
+            (&["-t", "", "true"], &["--tee"]),
+            (&["--shutdown-timeout", "-1", "true"], &["'-1'", "0 or more"]),
+            (&["--shutdown-timeout", "nan", "true"], &["'nan'", "0 or more"]),
+            (&["--bogus", "true"], &["--bogus"]),
+            (&[], &["PROGRAM"]),
+        ] {
+            let text = usage(line);
+            assert_eq!(text.lines().count(), 1, "{text}");
+            for word in words {
+                assert!(text.contains(word), "{line:?}: `{word}` not in: {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What a command line means in its surroundings: [`Plan`], pure. Not here: carrying it out (`run`).
+
+use std::ffi::{OsStr, OsString};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use rankrun::{PerRank, RankOutOfWorldError, Std, StdSpec, env};
+
+use crate::args::Args;
+use crate::exit_code;
+
+/// Where ranks of one host meet unless MASTER_ADDR says otherwise.
+const DEFAULT_MASTER_ADDR: &str = "127.0.0.1";
+
+/// What a plan depends on beside the command line.
+pub(crate) struct Surroundings {
+    pub(crate) now: SystemTime,
+    pub(crate) pid: u32,
+    pub(crate) master_addr: Option<OsString>,
+    pub(crate) master_port: Option<OsString>,
+    /// Finds a port that nobody listens on.
+    pub(crate) free_port: fn() -> std::io::Result<u16>,
+}
+
+impl Surroundings {
+    pub(crate) fn of_this_process() -> Self {
+        let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        Self {
+            now: SystemTime::now(),
+            pid: std::process::id(),
+            master_addr: given(env::MASTER_ADDR),
+            master_port: given(env::MASTER_PORT),
+            free_port: || TcpListener::bind((DEFAULT_MASTER_ADDR, 0))?.local_addr().map(|address| address.port()),
+        }
+    }
+}
+
+/// A run, fully resolved.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) role: String,
+    pub(crate) program: OsString,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) local_world_size: usize,
+    pub(crate) envs: PerRank<Vec<(&'static str, OsString)>>,
+    pub(crate) redirects: StdSpec,
+    pub(crate) tee: StdSpec,
+    pub(crate) log_dir: Option<PathBuf>,
+    pub(crate) grace: Duration,
+}
+
+impl Plan {
+    /// Whether any worker's output goes to a file.
+    pub(crate) fn captures_output(&self) -> bool {
+        [&self.redirects, &self.tee]
+            .into_iter()
+            .any(|spec| spec.to_map(self.local_world_size).values().iter().any(|std| *std != Std::NONE))
+    }
+}
+
+/// A command line that parses but cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlanError {
+    #[error("invalid value for '{option}': {source} (see rankrun --help)")]
+    RankOutOfWorld { option: &'static str, source: RankOutOfWorldError },
+    #[error("invalid value for '--role': `{}` has a NUL byte", .0.escape_debug())]
+    Role(String),
+    #[error("there is no PROGRAM to run (see rankrun --help)")]
+    NoProgram,
+    #[error("cannot find a free port for MASTER_PORT: {0}")]
+    NoPort(std::io::Error),
+}
+
+impl PlanError {
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::RankOutOfWorld { .. } | Self::Role(_) | Self::NoProgram => exit_code::USAGE,
+            Self::NoPort(_) => exit_code::LAUNCHER_FAILED,
+        }
+    }
+}
+
+/// Resolves a command line.
+pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, PlanError> {
+    let local_world_size = args.local_world_size;
+    for (option, spec) in [("--redirects", &args.redirects), ("--tee", &args.tee)] {
+        let checked = spec.to_map_strict(local_world_size);
+        checked.map_err(|source| PlanError::RankOutOfWorld { option, source })?;
+    }
+    if args.role.contains('\0') {
+        return Err(PlanError::Role(args.role.clone()));
+    }
+    let (program, rest) = args.command.split_first().ok_or(PlanError::NoProgram)?;
+    let master_addr = surroundings.master_addr.as_deref().unwrap_or(OsStr::new(DEFAULT_MASTER_ADDR));
+    let master_port = match &surroundings.master_port {
+        Some(port) => port.clone(),
+        None => (surroundings.free_port)().map_err(PlanError::NoPort)?.to_string().into(),
+    };
+    let run_id = run_id(surroundings.now, surroundings.pid);
+    let envs = PerRank::from_fn(local_world_size, |local_rank| {
+        let (rank, size) = (local_rank.to_string(), local_world_size.to_string());
+        vec![
+            (env::LOCAL_RANK, rank.clone().into()),
+            (env::RANK, rank.clone().into()),
+            (env::LOCAL_WORLD_SIZE, size.clone().into()),
+            (env::WORLD_SIZE, size.clone().into()),
+            (env::GROUP_RANK, "0".into()),
+            (env::GROUP_WORLD_SIZE, "1".into()),
+            (env::ROLE_NAME, args.role.clone().into()),
+            (env::ROLE_RANK, rank.into()),
+            (env::ROLE_WORLD_SIZE, size.into()),
+            (env::MASTER_ADDR, master_addr.to_owned()),
+            (env::MASTER_PORT, master_port.clone()),
+            (env::TORCHELASTIC_RUN_ID, run_id.clone().into()),
+            (env::TORCHELASTIC_RESTART_COUNT, "0".into()),
+            (env::TORCHELASTIC_MAX_RESTARTS, "0".into()),
+        ]
+    });
+    Ok(Plan {
+        role: args.role.clone(),
+        program: program.clone(),
+        args: rest.to_vec(),
+        local_world_size,
+        envs,
+        redirects: args.redirects.clone(),
+        tee: args.tee.clone(),
+        log_dir: args.log_dir.clone(),
+        grace: args.shutdown_timeout,
+    })
+}
+
+/// An id that sorts by time and that no other run on this host has: `20261201-101500-4242`, in UTC.
+fn run_id(now: SystemTime, pid: u32) -> String {
+    let time = jiff::Timestamp::try_from(now).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    format!("{}-{pid}", time.strftime("%Y%m%d-%H%M%S"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    fn surroundings() -> Surroundings {
+        Surroundings {
+            now: UNIX_EPOCH + Duration::from_secs(1_796_076_744),
+            pid: 42,
+            master_addr: None,
+            master_port: None,
+            free_port: || Ok(40_000),
+        }
+    }
+
+    fn args(line: &[&str]) -> Args {
+        let line = std::iter::once("rankrun").chain(line.iter().copied()).map(OsString::from).collect();
+        crate::args::parse(line).unwrap()
+    }
+
+    fn value(plan: &Plan, local_rank: usize, name: &str) -> String {
+        let (_, value) = plan.envs[local_rank].iter().find(|(known, _)| *known == name).unwrap();
+        value.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn each_worker_gets_torchruns_variables() {
+        let plan = resolve(&args(&["-n", "2", "--role", "trainer", "true"]), &surroundings()).unwrap();
+        let expected = "LOCAL_RANK=1 RANK=1 LOCAL_WORLD_SIZE=2 WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 \
+                        ROLE_NAME=trainer ROLE_RANK=1 ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=40000 \
+                        TORCHELASTIC_RUN_ID=20261130-221224-42 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0";
+        let got: Vec<String> =
+            plan.envs[1].iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+        assert_eq!(got.join(" "), expected);
+    }
+
+    #[test]
+    fn a_meeting_place_from_outside_is_kept() {
+        let mut surroundings = surroundings();
+        surroundings.master_addr = Some("10.0.0.1".into());
+        surroundings.master_port = Some("29500".into());
+        let plan = resolve(&args(&["true"]), &surroundings).unwrap();
+        assert_eq!(value(&plan, 0, "MASTER_ADDR"), "10.0.0.1");
+        assert_eq!(value(&plan, 0, "MASTER_PORT"), "29500");
+    }
+
+    #[test]
+    fn a_spec_for_a_rank_that_does_not_exist_is_refused() {
+        let error = resolve(&args(&["-n", "4", "-r", "9:3", "true"]), &surroundings()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "invalid value for '--redirects': rank 9 is outside of the 4 workers of this host (0-3) (see rankrun --help)"
+        );
+        assert_eq!(error.exit_code(), exit_code::USAGE);
+    }
+
+    #[test]
+    fn output_is_captured_when_any_rank_has_a_redirect_or_a_tee() {
+        let captures = |line: &[&str]| resolve(&args(line), &surroundings()).unwrap().captures_output();
+        assert!(!captures(&["true"]));
+        assert!(!captures(&["-r", "0:none", "true"]));
+        assert!(captures(&["-n", "2", "-r", "1:err", "true"]));
+        assert!(captures(&["-t", "3", "true"]));
+    }
+}

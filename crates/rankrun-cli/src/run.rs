@@ -1,0 +1,119 @@
+//! Carrying out a [`Plan`]: run the group, pass signals on, report, clean up. Not here: how a group is run (`rankrun`).
+
+use std::io::Write;
+use std::sync::Arc;
+
+use rankrun::{
+    Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, PContext, RunProcsResult, RunState, Signal, StartError,
+    StartProcessesError, WaitError, WorkerGroup,
+};
+
+use crate::exit_code;
+use crate::plan::Plan;
+
+/// The signals that stop a run, as torchrun has them.
+const STOP_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+
+/// Writes a line to standard error; if that is closed, there is nobody to tell.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "rankrun: {text}");
+}
+
+/// Runs the group and returns the exit code.
+pub(crate) fn run(plan: Plan) -> u8 {
+    let logs = Arc::new(DefaultLogsSpecs::new(plan.log_dir.clone(), plan.redirects.clone(), plan.tee.clone()));
+    let (result, signal) = match supervise(&plan, Arc::clone(&logs)) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            discard(&logs);
+            say(&error.to_string());
+            return match &error {
+                StartProcessesError::Start(error) => exit_code::of_start_error(error),
+                _ => exit_code::LAUNCHER_FAILED,
+            };
+        }
+    };
+    let code = report(&plan, &result, signal);
+    if plan.log_dir.is_none() {
+        if code == exit_code::SUCCESS && !plan.captures_output() {
+            discard(&logs);
+        } else if let Some(dir) = logs.run_dir() {
+            say(&format!("logs and error files are in {}", dir.display()));
+        }
+    }
+    code
+}
+
+/// Starts the group and waits for its result, and for the first signal that stopped it.
+fn supervise(
+    plan: &Plan,
+    logs: Arc<DefaultLogsSpecs>,
+) -> Result<(Arc<RunProcsResult>, Option<Signal>), StartProcessesError> {
+    let group = WorkerGroup::new(&plan.role, Entrypoint::binary(&plan.program), plan.local_world_size)
+        .args(&plan.args)
+        .envs_by_rank(|local_rank| plan.envs[local_rank].iter().cloned())
+        .logs_specs(logs)
+        .grace(plan.grace);
+    let mut context = PContext::new(group.into_spec()?)?;
+    if let Err(error) = context.watch_signals(&STOP_SIGNALS) {
+        log::warn!("{error}: a signal ends rankrun at once");
+    }
+    context.start()?;
+    let mut signal = None;
+    loop {
+        match context.wait(None) {
+            Ok(Some(result)) => return Ok((result, signal)),
+            Ok(None) => {}
+            Err(WaitError::Signal(error)) => {
+                // The first one is passed on with grace, the second kills.
+                context.request_stop(error.sigval, plan.grace);
+                signal.get_or_insert(error.sigval);
+            }
+            // Cannot be: it was started above.
+            Err(error) => {
+                say(&error.to_string());
+                return Err(StartError::AlreadyStarted { name: plan.role.clone() }.into());
+            }
+        }
+    }
+}
+
+/// Tells what became of the group and returns the exit code that says the same.
+fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
+    for (local_rank, worker) in result.workers.iter().filter(|(_, worker)| worker.cause == Cause::Abandoned) {
+        let pid = worker.pid.unwrap_or(0);
+        say(&format!("rank {local_rank} (pid {pid}), or a process of its group, is still there after SIGKILL"));
+    }
+    match result.state {
+        RunState::Succeeded => exit_code::SUCCESS,
+        RunState::Stopped => match signal {
+            Some(signal) => {
+                say(&format!("stopped by {signal}"));
+                exit_code::of_signal(signal)
+            }
+            None => exit_code::LAUNCHER_FAILED,
+        },
+        RunState::Failed => match ChildFailedError::new(&plan.role, result.failures.clone()) {
+            Ok(error) => {
+                let _ = writeln!(std::io::stderr().lock(), "{error}");
+                let (_, failure) = error.get_first_failure();
+                failure.exit.shell_code()
+            }
+            Err(error) => {
+                say(&error.to_string());
+                exit_code::LAUNCHER_FAILED
+            }
+        },
+        _ => {
+            say("the supervision of the workers broke; what became of them is not known");
+            exit_code::LAUNCHER_FAILED
+        }
+    }
+}
+
+/// Removes the run directory, of which nobody needs anything.
+fn discard(logs: &DefaultLogsSpecs) {
+    if let Err(error) = logs.remove_run_dir() {
+        log::warn!("{error}");
+    }
+}

@@ -1,0 +1,379 @@
+//! The one thread that starts, watches and ends a group: [`Driver`]. Not here: decisions (`machine`), the handle
+//! (`context`).
+//!
+//! It waits in one epoll for everything: each worker's pidfd, requests of the handle, the end of the logs. Nothing
+//! that it calls blocks, but for the spawn of a worker until its exec.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use crossbeam_channel::{Receiver, Sender};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, TailSource, line_prefix, open_log};
+use rankrun_process::{Child, Command, Exit, SpawnError, Spawner, Stdio};
+use rankrun_types::{ExitKind, PerRank, env};
+
+use crate::context::{Request, Shared};
+use crate::error::StartError;
+use crate::machine::{Action, Event, Machine};
+use crate::outcome::RunProcsResult;
+use crate::report::{self, Facts};
+use crate::spec::{Entrypoint, GroupSpec};
+
+/// The errno of an environment that execve(2) finds too large.
+pub(crate) const E2BIG: i32 = Errno::E2BIG as i32;
+
+/// How many of the largest variables a message about [`E2BIG`] names.
+const LARGEST_SHOWN: usize = 3;
+
+/// epoll's tokens: a local rank, or one of these.
+const REQUESTS: u64 = u64::MAX;
+const LOGS: u64 = u64::MAX - 1;
+
+/// What the driver knows of one worker beyond its place in the state machine.
+#[derive(Debug, Default)]
+struct Slot {
+    child: Option<Child>,
+    facts: Facts,
+}
+
+/// The thread's state.
+pub(crate) struct Driver {
+    spec: GroupSpec,
+    shared: Arc<Shared>,
+    requests: Receiver<Request>,
+    cookie: String,
+    machine: Machine,
+    slots: PerRank<Slot>,
+    epoll: Epoll,
+    dest: LogsDest,
+    tail: Option<Tail>,
+    stop_began: Option<SystemTime>,
+}
+
+impl Driver {
+    /// Makes what is needed before the first worker can be started: directories, log files, the tail.
+    pub(crate) fn new(
+        spec: GroupSpec,
+        shared: Arc<Shared>,
+        requests: Receiver<Request>,
+        cookie: String,
+    ) -> Result<Self, StartError> {
+        let name = || spec.name.clone();
+        let refused = |what, errno| StartError::Driver { name: name(), what, errno: errno as i32 };
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| refused("epoll", errno))?;
+        epoll
+            .add(shared.requests.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, REQUESTS))
+            .map_err(|errno| refused("epoll", errno))?;
+        let dest = spec.logs_specs.reify(&spec.envs).map_err(|source| StartError::Logs { name: name(), source })?;
+        let sources = tail_sources(&spec, &dest);
+        let machine = Machine::new(spec.local_world_size(), spec.stop_policy, !sources.is_empty());
+        let slots = PerRank::from_fn(spec.local_world_size(), |_| Slot::default());
+        let mut driver =
+            Self { spec, shared, requests, cookie, machine, slots, epoll, dest, tail: None, stop_began: None };
+        driver.start_tail(sources)?;
+        Ok(driver)
+    }
+
+    fn start_tail(&mut self, sources: Vec<TailSource>) -> Result<(), StartError> {
+        if sources.is_empty() {
+            return Ok(());
+        }
+        let name = || self.spec.name.clone();
+        for source in &sources {
+            open_log(&source.path).map_err(|source| StartError::Logs { name: name(), source })?;
+        }
+        let consoles = match self.spec.consoles.take() {
+            Some(consoles) => consoles,
+            None => Consoles::inherit().map_err(|source| StartError::Tail { name: name(), source })?,
+        };
+        let tail = Tail::start(sources, consoles).map_err(|source| StartError::Tail { name: name(), source })?;
+        self.epoll
+            .add(tail.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, LOGS))
+            .map_err(|errno| StartError::Driver { name: name(), what: "epoll", errno: errno as i32 })?;
+        self.tail = Some(tail);
+        Ok(())
+    }
+
+    /// Starts all workers, tells `started` how that went, supervises them to their end and publishes the result.
+    pub(crate) fn run(mut self, started: &Sender<Result<PerRank<u32>, StartError>>) {
+        match self.start_workers() {
+            Ok(()) => {
+                let pids = self.slots.map(|_, slot| slot.facts.pid.unwrap_or(0));
+                self.feed(Event::AllStarted);
+                // The receiver waits for this message and nothing else.
+                let _ = started.send(Ok(pids));
+                self.supervise();
+            }
+            Err(error) => {
+                // Only when nobody is left does the caller hear of it.
+                self.supervise();
+                let _ = started.send(Err(error));
+            }
+        }
+    }
+
+    fn start_workers(&mut self) -> Result<(), StartError> {
+        let mut spawner = match Spawner::new() {
+            Ok(spawner) => spawner,
+            Err(source) => return Err(self.start_failed(0, source)),
+        };
+        let base: Env = std::env::vars_os().collect();
+        for local_rank in 0..self.spec.local_world_size() {
+            self.take_requests();
+            if self.machine.is_stopping() {
+                return Err(StartError::Stopped {
+                    name: self.spec.name.clone(),
+                    started: local_rank,
+                    local_world_size: self.spec.local_world_size(),
+                });
+            }
+            let envs = self.environment(&base, local_rank);
+            let command = match self.command(local_rank, &envs) {
+                Ok(command) => command,
+                Err(error) => {
+                    self.feed(Event::StartFailed { local_rank });
+                    return Err(error);
+                }
+            };
+            let facts = &mut self.slots[local_rank].facts;
+            facts.started = Some(SystemTime::now());
+            let child = match spawner.spawn(command) {
+                Ok(child) => child,
+                Err(source) => {
+                    facts.started = None;
+                    let error = self.start_failed(local_rank, source);
+                    return Err(with_largest(error, &envs));
+                }
+            };
+            facts.pid = Some(child.pid());
+            let watched = self.epoll.add(child.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, local_rank as u64));
+            self.slots[local_rank].child = Some(child);
+            self.feed(Event::Started { local_rank });
+            if let Err(errno) = watched {
+                self.feed(Event::StartFailed { local_rank });
+                let name = self.spec.name.clone();
+                return Err(StartError::Driver { name, what: "epoll entry", errno: errno as i32 });
+            }
+        }
+        Ok(())
+    }
+
+    fn start_failed(&mut self, local_rank: usize, source: SpawnError) -> StartError {
+        self.feed(Event::StartFailed { local_rank });
+        StartError::Worker { local_rank, source, largest: Vec::new() }
+    }
+
+    /// The whole environment of a worker.
+    fn environment(&self, base: &Env, local_rank: usize) -> Env {
+        let mut envs = base.clone();
+        envs.extend(self.spec.envs[local_rank].iter().map(|(name, value)| (name.clone(), value.clone())));
+        envs.insert(env::TORCHELASTIC_ERROR_FILE.into(), self.dest.error_files[local_rank].clone().into());
+        // A group inside a worker adds its cookie to the worker's, so that both groups know their members.
+        let cookie = match envs.get(OsString::from(env::RANKRUN_GROUP).as_os_str()) {
+            Some(outer) if !outer.is_empty() => {
+                let mut both = outer.clone();
+                both.push(":");
+                both.push(&self.cookie);
+                both
+            }
+            _ => OsString::from(&self.cookie),
+        };
+        envs.insert(env::RANKRUN_GROUP.into(), cookie);
+        envs
+    }
+
+    fn command(&self, local_rank: usize, envs: &Env) -> Result<Command, StartError> {
+        let stream = |path: &Option<PathBuf>| match path {
+            None => Ok(Stdio::Inherit),
+            Some(path) => match open_log(path) {
+                Ok(file) => Ok(Stdio::Fd(file.into())),
+                Err(source) => Err(StartError::Logs { name: self.spec.name.clone(), source }),
+            },
+        };
+        let Entrypoint::Binary(program) = &self.spec.entrypoint;
+        Ok(Command::new(program)
+            .args(&self.spec.args[local_rank])
+            .envs(envs)
+            .stdout(stream(&self.dest.stdouts[local_rank])?)
+            .stderr(stream(&self.dest.stderrs[local_rank])?))
+    }
+
+    /// Waits and acts until the result is published.
+    fn supervise(&mut self) {
+        let mut ready = vec![EpollEvent::empty(); 64];
+        while !self.shared.is_done() {
+            let timeout = timeout(self.machine.wake_at(), Instant::now());
+            let count = match self.epoll.wait(&mut ready, timeout) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                // A descriptor of ours is gone: the host program closed what is not its own.
+                Err(errno) => {
+                    log::error!("group `{}`: cannot wait for its workers any more: {errno}", self.spec.name);
+                    return;
+                }
+            };
+            let tokens: Vec<u64> = ready[..count].iter().map(EpollEvent::data).collect();
+            // Ends before requests: a worker that had failed before the caller's stop is a failure.
+            for local_rank in tokens.iter().filter(|token| **token < LOGS) {
+                self.look_at(*local_rank as usize);
+            }
+            if tokens.contains(&REQUESTS) {
+                self.take_requests();
+            }
+            if tokens.contains(&LOGS) {
+                self.logs_ended();
+            }
+            if self.machine.wake_at().is_some_and(|wake_at| wake_at <= Instant::now()) {
+                self.feed(Event::Tick);
+            }
+        }
+    }
+
+    /// Takes a worker's end, if it has come.
+    fn look_at(&mut self, local_rank: usize) {
+        let slot = &mut self.slots[local_rank];
+        let Some(child) = &mut slot.child else { return };
+        if slot.facts.exit.is_some() {
+            return;
+        }
+        let exit = match child.try_wait() {
+            Ok(None) => return,
+            Ok(Some(exit)) => exit,
+            Err(error) => {
+                log::error!("group `{}`, local rank {local_rank}: {error}", self.spec.name);
+                Exit { kind: ExitKind::Lost, usage: rankrun_process::Usage::default() }
+            }
+        };
+        slot.facts.ended = Some(SystemTime::now());
+        slot.facts.exit = Some(exit);
+        let leftover = !child.group_is_empty();
+        // It stays readable for ever, and would wake the thread for ever.
+        let _ = self.epoll.delete(child.as_fd());
+        if !leftover {
+            slot.child = None;
+        }
+        self.feed(Event::Exited { local_rank, exit: exit.kind, leftover });
+    }
+
+    fn take_requests(&mut self) {
+        let _ = self.shared.requests.read();
+        while let Ok(request) = self.requests.try_recv() {
+            self.feed(match request {
+                Request::Stop { signal, grace } => Event::StopRequested { signal, grace },
+                Request::Forward { signal } => Event::ForwardRequested { signal },
+            });
+        }
+    }
+
+    fn logs_ended(&mut self) {
+        let Some(tail) = self.tail.take() else { return };
+        let outcome = tail.wait(Instant::now());
+        if let DrainOutcome::Incomplete { why } = &outcome {
+            log::warn!("group `{}`: not all output was shown: {why}", self.spec.name);
+        }
+        self.feed(Event::Drained { complete: outcome == DrainOutcome::Complete });
+    }
+
+    /// Tells the machine what happened and does what it answers.
+    fn feed(&mut self, event: Event) {
+        let was_stopping = self.machine.is_stopping();
+        let actions = self.machine.step(Instant::now(), event);
+        if !was_stopping && self.machine.is_stopping() {
+            self.stop_began = Some(SystemTime::now());
+        }
+        for action in actions {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let sent = match action {
+            Action::Signal { local_rank, signal } => self.signal(local_rank, |child| child.signal(signal)),
+            Action::SignalGroup { local_rank, signal } => self.signal(local_rank, |child| child.signal_group(signal)),
+            Action::CheckLeftovers => return self.check_leftovers(),
+            Action::Drain { deadline } => {
+                if let Some(tail) = &self.tail {
+                    tail.finish(std::time::Duration::ZERO, deadline);
+                }
+                return;
+            }
+            Action::Publish => return self.shared.publish(self.result()),
+        };
+        if let Err(error) = sent {
+            log::warn!("group `{}`: {error}", self.spec.name);
+        }
+    }
+
+    fn signal(
+        &mut self,
+        local_rank: usize,
+        send: impl FnOnce(&Child) -> Result<(), rankrun_process::SignalError>,
+    ) -> Result<(), rankrun_process::SignalError> {
+        let Slot { child: Some(child), facts } = &mut self.slots[local_rank] else { return Ok(()) };
+        // A worker whose end is there but not yet taken ended of itself, not of this signal.
+        if self.machine.is_stopping() && facts.exit.is_none() && !child.try_wait().is_ok_and(|exit| exit.is_some()) {
+            facts.signalled = true;
+        }
+        send(child)
+    }
+
+    fn check_leftovers(&mut self) {
+        for local_rank in 0..self.slots.len() {
+            let slot = &mut self.slots[local_rank];
+            if slot.facts.exit.is_some() && slot.child.as_ref().is_some_and(Child::group_is_empty) {
+                slot.child = None;
+                self.feed(Event::LeftoverGone { local_rank });
+            }
+        }
+    }
+
+    fn result(&self) -> RunProcsResult {
+        let facts = self.slots.map(|_, slot| slot.facts.clone());
+        report::result(&self.machine, &facts, &self.dest, self.stop_began)
+    }
+}
+
+/// What is teed, with its prefixes.
+fn tail_sources(spec: &GroupSpec, dest: &LogsDest) -> Vec<TailSource> {
+    let mut sources = Vec::new();
+    for local_rank in 0..spec.local_world_size() {
+        let prefix = match &spec.log_line_prefixes {
+            Some(prefixes) => prefixes[local_rank].clone(),
+            None => line_prefix(&spec.name, local_rank),
+        };
+        for (paths, sink) in [(&dest.tee_stdouts, SinkId::Stdout), (&dest.tee_stderrs, SinkId::Stderr)] {
+            if let Some(path) = &paths[local_rank] {
+                sources.push(TailSource { path: path.clone(), prefix: prefix.clone().into_bytes(), sink });
+            }
+        }
+    }
+    sources
+}
+
+/// Adds to an error about a too large environment what makes it large.
+fn with_largest(error: StartError, envs: &BTreeMap<OsString, OsString>) -> StartError {
+    match error {
+        StartError::Worker { local_rank, source, .. } if source.errno() == Some(E2BIG) => {
+            let mut largest: Vec<(OsString, usize)> =
+                envs.iter().map(|(name, value)| (name.clone(), name.len() + value.len() + 2)).collect();
+            largest.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+            largest.truncate(LARGEST_SHOWN);
+            StartError::Worker { local_rank, source, largest }
+        }
+        other => other,
+    }
+}
+
+/// epoll's timeout in milliseconds, rounded up so that the thread never wakes before its time.
+fn timeout(wake_at: Option<Instant>, now: Instant) -> EpollTimeout {
+    let Some(wake_at) = wake_at else { return EpollTimeout::NONE };
+    let micros = wake_at.saturating_duration_since(now).as_micros();
+    let millis = i32::try_from(micros.div_ceil(1000)).unwrap_or(i32::MAX);
+    EpollTimeout::try_from(millis).unwrap_or(EpollTimeout::MAX)
+}

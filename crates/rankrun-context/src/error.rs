@@ -1,0 +1,89 @@
+//! Why a group could not be started or waited for: [`StartError`], [`WaitError`]. Not here: workers that failed.
+
+use std::ffi::OsString;
+use std::io;
+
+use rankrun_errors::SignalException;
+use rankrun_logs::{LogsError, TailError};
+use rankrun_process::SpawnError;
+
+/// A group could not be started; none of its workers is left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The context was started before.
+    #[error("group `{name}` was started before")]
+    AlreadyStarted {
+        /// The group's name.
+        name: String,
+    },
+    /// The log directories or a log file could not be made.
+    #[error("group `{name}`: {source}")]
+    Logs {
+        /// The group's name.
+        name: String,
+        /// What went wrong.
+        source: LogsError,
+    },
+    /// The log files could not be followed.
+    #[error("group `{name}`: {source}")]
+    Tail {
+        /// The group's name.
+        name: String,
+        /// What went wrong.
+        source: TailError,
+    },
+    /// A worker could not be started. Those before it have been killed and reaped.
+    #[error("local rank {local_rank}: {source}{}", largest_variables(source, largest))]
+    Worker {
+        /// The worker's local rank.
+        local_rank: usize,
+        /// What went wrong.
+        source: SpawnError,
+        /// Where the environment was too large: its largest variables with their sizes in bytes, largest first.
+        largest: Vec<(OsString, usize)>,
+    },
+    /// The group was asked to stop before all its workers had been started.
+    #[error("group `{name}` was stopped while it was being started: {started} of {local_world_size} workers ran")]
+    Stopped {
+        /// The group's name.
+        name: String,
+        /// How many workers had been started.
+        started: usize,
+        /// How many there should have been.
+        local_world_size: usize,
+    },
+    /// The kernel refused what the driver itself needs.
+    #[error("group `{name}`: cannot make {what}: {}", io::Error::from_raw_os_error(*errno))]
+    Driver {
+        /// The group's name.
+        name: String,
+        /// `thread`, `epoll`, `eventfd`.
+        what: &'static str,
+        /// The errno.
+        errno: i32,
+    },
+}
+
+fn largest_variables(source: &SpawnError, largest: &[(OsString, usize)]) -> String {
+    if largest.is_empty() || source.errno() != Some(crate::driver::E2BIG) {
+        return String::new();
+    }
+    let shown: Vec<String> = largest.iter().map(|(name, size)| format!("{} ({size} bytes)", name.display())).collect();
+    format!("; its arguments or environment are too large: the largest variables are {}", shown.join(", "))
+}
+
+/// A wait ended without a result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The group was never started, so that no result will ever come.
+    #[error("group `{name}` was not started")]
+    NotStarted {
+        /// The group's name.
+        name: String,
+    },
+    /// This program got a signal that it asked the context to watch. The group goes on until it is closed.
+    #[error(transparent)]
+    Signal(#[from] SignalException),
+}

@@ -1,0 +1,88 @@
+//! Turning what the driver saw into a [`RunProcsResult`]. Not here: seeing it (`driver`), or the rules (`outcome`).
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use rankrun_errors::ProcessFailure;
+use rankrun_logs::LogsDest;
+use rankrun_process::{Exit, Usage};
+use rankrun_types::PerRank;
+
+use crate::machine::{Machine, StopReason};
+use crate::outcome::{Cause, RunProcsResult, WorkerReport, cause, state};
+
+/// How many of a failed worker's last lines of standard error its failure carries.
+const STDERR_TAIL_LINES: usize = 10;
+
+/// What was seen of one worker.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    pub(crate) pid: Option<u32>,
+    pub(crate) started: Option<SystemTime>,
+    pub(crate) ended: Option<SystemTime>,
+    pub(crate) exit: Option<Exit>,
+    /// A stop signal was sent to it while it ran.
+    pub(crate) signalled: bool,
+}
+
+/// The result of a group whose machine is done. Reads the error files and log ends of workers that may have failed.
+pub(crate) fn result(
+    machine: &Machine,
+    facts: &PerRank<Facts>,
+    dest: &LogsDest,
+    stop_began: Option<SystemTime>,
+) -> RunProcsResult {
+    let mut failures = BTreeMap::new();
+    let workers = facts.map(|local_rank, facts| {
+        let life = machine.lives()[local_rank];
+        let mut failure = suspected_failure(local_rank, facts, dest);
+        let failed_before_stop = failure
+            .as_ref()
+            .zip(stop_began)
+            .is_some_and(|(failure, stop_began)| failure.error_file_data.is_some() && failure.time() < stop_began);
+        let mut cause = cause(life, facts.signalled, failed_before_stop);
+        if machine.reason() == Some(StopReason::StartFailed) && cause == Cause::Failed {
+            cause = Cause::Collateral;
+        }
+        if let (Cause::Failed | Cause::Lost, Some(failure)) = (cause, failure.take()) {
+            failures.insert(local_rank, with_stderr_tail(failure, local_rank, dest));
+        }
+        let usage = facts.exit.map_or(Usage::default(), |exit| exit.usage);
+        WorkerReport {
+            pid: facts.pid,
+            started: facts.started,
+            ended: facts.ended,
+            exit: facts.exit.map(|exit| exit.kind),
+            cause,
+            user_time: usage.user,
+            system_time: usage.system,
+            peak_memory: usage.peak_memory,
+        }
+    });
+    RunProcsResult {
+        state: state(machine.reason(), !failures.is_empty()),
+        return_values: facts.map(|_, _| None),
+        failures,
+        stdouts: dest.stdouts.clone(),
+        stderrs: dest.stderrs.clone(),
+        workers,
+        drained: machine.drained(),
+    }
+}
+
+/// The failure that a worker's exit and error file tell of; `None` if it exited 0 or has not ended.
+fn suspected_failure(local_rank: usize, facts: &Facts, dest: &LogsDest) -> Option<ProcessFailure> {
+    let (pid, exit, ended) = (facts.pid?, facts.exit?, facts.ended?);
+    if exit.kind.is_success() {
+        return None;
+    }
+    Some(ProcessFailure::observe(local_rank, pid, exit.kind, ended, Some(&dest.error_files[local_rank])))
+}
+
+/// Adds the worker's last words where its standard error was captured.
+fn with_stderr_tail(mut failure: ProcessFailure, local_rank: usize, dest: &LogsDest) -> ProcessFailure {
+    if let Some(path) = &dest.stderrs[local_rank] {
+        failure.stderr_tail = rankrun_logs::last_lines(path, STDERR_TAIL_LINES);
+    }
+    failure
+}

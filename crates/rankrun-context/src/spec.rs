@@ -1,0 +1,152 @@
+//! What a group is to run: [`GroupSpec`]. Not here: running it (`context`), or building one comfortably (`rankrun`).
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use rankrun_logs::{Consoles, Env, LogsSpecs};
+use rankrun_types::{MAX_LOCAL_RANK, PerRank};
+
+use crate::machine::StopPolicy;
+
+/// What each worker of a group runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Entrypoint {
+    /// A program by path, or by name: then looked up in the `PATH` that the workers get.
+    Binary(OsString),
+}
+
+impl Entrypoint {
+    /// A program by path or name.
+    pub fn binary(program: impl Into<OsString>) -> Self {
+        Self::Binary(program.into())
+    }
+}
+
+/// A group cannot be as described.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupSpecError {
+    /// There is no worker.
+    #[error("group `{name}` has no workers: expected 1 to {} of them", MAX_LOCAL_RANK + 1)]
+    NoWorkers {
+        /// The group's name.
+        name: String,
+    },
+    /// There are more workers than a host can have.
+    #[error("group `{name}` has {got} workers: expected 1 to {} of them", MAX_LOCAL_RANK + 1)]
+    TooManyWorkers {
+        /// The group's name.
+        name: String,
+        /// How many it was given.
+        got: usize,
+    },
+    /// Two maps disagree about how many ranks there are.
+    #[error("group `{name}`: {what} has {got} local ranks, expected {expected} as args has")]
+    RankCount {
+        /// The group's name.
+        name: String,
+        /// `envs` or `log_line_prefixes`.
+        what: &'static str,
+        /// How many ranks it has.
+        got: usize,
+        /// How many the arguments have.
+        expected: usize,
+    },
+}
+
+/// A group, fully specified: every rank has its arguments and environment.
+///
+/// Mirrors the arguments of torch's `PContext`. The crate `rankrun` has a builder for it.
+pub struct GroupSpec {
+    pub(crate) name: String,
+    pub(crate) entrypoint: Entrypoint,
+    pub(crate) args: PerRank<Vec<OsString>>,
+    pub(crate) envs: PerRank<Env>,
+    pub(crate) logs_specs: Arc<dyn LogsSpecs>,
+    pub(crate) log_line_prefixes: Option<PerRank<String>>,
+    pub(crate) stop_policy: StopPolicy,
+    pub(crate) consoles: Option<Consoles>,
+}
+
+impl GroupSpec {
+    /// Takes what a group cannot do without.
+    ///
+    /// `name` is the role, used for prefixes and reports. `envs` holds what each worker gets on top of, or instead of,
+    /// the variables that this program has when the group is started.
+    ///
+    /// # Errors
+    /// [`GroupSpecError`] if there is no worker, or `envs` has other ranks than `args`.
+    pub fn new(
+        name: impl Into<String>,
+        entrypoint: Entrypoint,
+        args: PerRank<Vec<OsString>>,
+        envs: PerRank<Env>,
+        logs_specs: Arc<dyn LogsSpecs>,
+    ) -> Result<Self, GroupSpecError> {
+        let name = name.into();
+        match args.len() {
+            0 => return Err(GroupSpecError::NoWorkers { name }),
+            got if got > MAX_LOCAL_RANK + 1 => return Err(GroupSpecError::TooManyWorkers { name, got }),
+            expected => Self::same_ranks(&name, "envs", envs.len(), expected)?,
+        }
+        Ok(Self {
+            name,
+            entrypoint,
+            args,
+            envs,
+            logs_specs,
+            log_line_prefixes: None,
+            stop_policy: StopPolicy::default(),
+            consoles: None,
+        })
+    }
+
+    fn same_ranks(name: &str, what: &'static str, got: usize, expected: usize) -> Result<(), GroupSpecError> {
+        if got == expected {
+            return Ok(());
+        }
+        Err(GroupSpecError::RankCount { name: name.to_owned(), what, got, expected })
+    }
+
+    /// Sets what stands before each line that is teed to the console; `[<name><local_rank>]:` unless set.
+    ///
+    /// # Errors
+    /// [`GroupSpecError::RankCount`] if it has other ranks than the group.
+    pub fn log_line_prefixes(mut self, prefixes: PerRank<String>) -> Result<Self, GroupSpecError> {
+        Self::same_ranks(&self.name, "log_line_prefixes", prefixes.len(), self.args.len())?;
+        self.log_line_prefixes = Some(prefixes);
+        Ok(self)
+    }
+
+    /// Sets how the group is stopped.
+    #[must_use]
+    pub fn stop_policy(mut self, policy: StopPolicy) -> Self {
+        self.stop_policy = policy;
+        self
+    }
+
+    /// Sets where teed lines go; copies of this program's standard output and error unless set.
+    #[must_use]
+    pub fn consoles(mut self, consoles: Consoles) -> Self {
+        self.consoles = Some(consoles);
+        self
+    }
+
+    /// How many workers the group has, 1 to 65,536.
+    #[must_use]
+    pub fn local_world_size(&self) -> usize {
+        self.args.len()
+    }
+}
+
+impl std::fmt::Debug for GroupSpec {
+    /// Names the group and its size; environments, which may hold secrets, are left out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupSpec")
+            .field("name", &self.name)
+            .field("entrypoint", &self.entrypoint)
+            .field("local_world_size", &self.local_world_size())
+            .finish_non_exhaustive()
+    }
+}

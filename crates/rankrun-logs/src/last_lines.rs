@@ -1,0 +1,61 @@
+//! The last lines of a log file, for a report: [`last_lines`]. Not here: following a file that grows (`tail`).
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// How much of a file's end is looked at.
+const WINDOW: u64 = 16 * 1024;
+
+/// The last lines of a file, at most `count`, oldest first; none if it cannot be read or is empty.
+///
+/// Looks at the last 16 KiB only, so a longer line lacks its beginning. Bytes that are not UTF-8 become U+FFFD; control
+/// characters are left as they are.
+///
+/// ```
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("stderr.log");
+/// std::fs::write(&path, "one\ntwo\nthree\n")?;
+/// assert_eq!(rankrun_logs::last_lines(&path, 2), ["two", "three"]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use]
+pub fn last_lines(path: impl AsRef<Path>, count: usize) -> Vec<String> {
+    let Ok(bytes) = end_of(path.as_ref()) else { return Vec::new() };
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(WINDOW)))?;
+    let mut bytes = Vec::new();
+    file.take(WINDOW).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_or_empty_file_has_no_last_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(last_lines(dir.path().join("none"), 5).is_empty());
+        std::fs::write(dir.path().join("empty"), "").unwrap();
+        assert!(last_lines(dir.path().join("empty"), 5).is_empty());
+    }
+
+    #[test]
+    fn only_the_end_of_a_large_file_is_read_and_a_last_line_needs_no_newline() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut text = vec![b'x'; 100_000];
+        text.extend(b"\n\xff\nlast");
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(last_lines(&path, 2), ["\u{fffd}", "last"]);
+        assert!(last_lines(&path, 3)[0].len() < WINDOW as usize);
+    }
+}

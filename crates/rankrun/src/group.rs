@@ -1,0 +1,313 @@
+//! Describing a group comfortably: [`WorkerGroup`], and starting it: [`start_processes`]. Not here: running it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rankrun_context::{Entrypoint, GroupSpec, GroupSpecError, PContext, StartError, StopPolicy};
+use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogsSpecs};
+use rankrun_redirects::{Std, StdSpec};
+use rankrun_types::{PerRank, RankMapError, Signal, env};
+
+/// A group of workers to be started by [`start_processes`].
+///
+/// Whoever has one has a whole one: what a group cannot do without are arguments of [`new`](Self::new). Each worker
+/// inherits this program's environment and gets `LOCAL_RANK` and `LOCAL_WORLD_SIZE`; what is set here comes on top.
+/// Settings for all ranks and for one can be mixed; of two settings of the same thing the later holds.
+///
+/// ```
+/// use std::time::Duration;
+/// use rankrun::{Entrypoint, StdSpec, WorkerGroup};
+///
+/// let group = WorkerGroup::new("trainer", Entrypoint::binary("python3"), 8)
+///     .args(["-u", "train.py"])
+///     .args_by_rank(|local_rank| [format!("--shard={local_rank}")])
+///     .env("OMP_NUM_THREADS", "4")
+///     .redirects("1-7:all".parse::<StdSpec>()?)
+///     .log_dir("/var/log/trainer")
+///     .grace(Duration::from_secs(10));
+/// # drop(group);
+/// # Ok::<(), rankrun::ParseStdError>(())
+/// ```
+pub struct WorkerGroup {
+    name: String,
+    entrypoint: Entrypoint,
+    local_world_size: usize,
+    args: PerRank<Vec<OsString>>,
+    envs: PerRank<Env>,
+    log_dir: Option<PathBuf>,
+    redirects: StdSpec,
+    tee: StdSpec,
+    logs_specs: Option<Arc<dyn LogsSpecs>>,
+    log_line_prefixes: Option<PerRank<String>>,
+    stop_policy: StopPolicy,
+    consoles: Option<Consoles>,
+    error: Option<RankMapError>,
+}
+
+impl WorkerGroup {
+    /// A group of `local_world_size` workers (1 to 65,536) with a role's name.
+    pub fn new(name: impl Into<String>, entrypoint: Entrypoint, local_world_size: usize) -> Self {
+        // A size that is out of range is refused at the start; no need to make maps of it.
+        let ranks = if local_world_size > rankrun_types::MAX_LOCAL_RANK + 1 { 0 } else { local_world_size };
+        Self {
+            name: name.into(),
+            entrypoint,
+            local_world_size,
+            args: PerRank::filled(ranks, Vec::new()),
+            envs: PerRank::from_fn(ranks, |local_rank| {
+                Env::from([
+                    (env::LOCAL_RANK.into(), local_rank.to_string().into()),
+                    (env::LOCAL_WORLD_SIZE.into(), local_world_size.to_string().into()),
+                ])
+            }),
+            log_dir: None,
+            redirects: Std::NONE.into(),
+            tee: Std::NONE.into(),
+            logs_specs: None,
+            log_line_prefixes: None,
+            stop_policy: StopPolicy::default(),
+            consoles: None,
+            error: None,
+        }
+    }
+
+    /// Adds arguments for every worker.
+    #[must_use]
+    pub fn args(self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+        self.args_by_rank(|_| args.clone())
+    }
+
+    /// Adds arguments for each worker, made from its local rank.
+    #[must_use]
+    pub fn args_by_rank<I>(mut self, mut make: impl FnMut(usize) -> I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        for (local_rank, args) in self.args.iter_mut() {
+            args.extend(make(local_rank).into_iter().map(Into::into));
+        }
+        self
+    }
+
+    /// Replaces the arguments by those of a map from outside, which must name each rank and no other.
+    ///
+    /// A map that does not is refused by [`start_processes`].
+    #[must_use]
+    pub fn args_map(mut self, args: BTreeMap<usize, Vec<OsString>>) -> Self {
+        match PerRank::from_map("args", args, self.local_world_size) {
+            Ok(args) => self.args = args,
+            Err(error) => self.error = self.error.or(Some(error)),
+        }
+        self
+    }
+
+    /// Sets an environment variable of every worker.
+    #[must_use]
+    pub fn env(self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        let (name, value) = (name.into(), value.into());
+        self.envs_by_rank(|_| [(name.clone(), value.clone())])
+    }
+
+    /// Sets environment variables of each worker, made from its local rank.
+    #[must_use]
+    pub fn envs_by_rank<I, K, V>(mut self, mut make: impl FnMut(usize) -> I) -> Self
+    where
+        I: IntoIterator<Item = (K, V)>,
+        K: Into<OsString>,
+        V: Into<OsString>,
+    {
+        for (local_rank, envs) in self.envs.iter_mut() {
+            envs.extend(make(local_rank).into_iter().map(|(name, value)| (name.into(), value.into())));
+        }
+        self
+    }
+
+    /// Sets environment variables from a map from outside, which must name each rank and no other.
+    ///
+    /// A map that does not is refused by [`start_processes`].
+    #[must_use]
+    pub fn envs_map(mut self, envs: BTreeMap<usize, Env>) -> Self {
+        match PerRank::from_map("envs", envs, self.local_world_size) {
+            Ok(mut envs) => self.envs_by_rank(|local_rank| std::mem::take(&mut envs[local_rank])),
+            Err(error) => {
+                self.error = self.error.or(Some(error));
+                self
+            }
+        }
+    }
+
+    /// Sets which streams go to files instead of to where this program writes; none unless set.
+    #[must_use]
+    pub fn redirects(mut self, redirects: impl Into<StdSpec>) -> Self {
+        self.redirects = redirects.into();
+        self
+    }
+
+    /// Sets which streams go to files and are shown here too, line by line with a prefix; none unless set.
+    #[must_use]
+    pub fn tee(mut self, tee: impl Into<StdSpec>) -> Self {
+        self.tee = tee.into();
+        self
+    }
+
+    /// Sets the directory in which the run gets a directory of its own; a private temporary one unless set.
+    #[must_use]
+    pub fn log_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.log_dir = Some(dir.into());
+        self
+    }
+
+    /// Sets where logs go altogether; then `redirects`, `tee` and `log_dir` mean nothing.
+    #[must_use]
+    pub fn logs_specs(mut self, logs_specs: Arc<dyn LogsSpecs>) -> Self {
+        self.logs_specs = Some(logs_specs);
+        self
+    }
+
+    /// Sets what stands before each teed line of a worker, made from its local rank; `[<name><local_rank>]:` unless set.
+    #[must_use]
+    pub fn log_line_prefixes(mut self, make: impl FnMut(usize) -> String) -> Self {
+        self.log_line_prefixes = Some(PerRank::from_fn(self.args.len(), make));
+        self
+    }
+
+    /// Sets where teed lines go; copies of this program's standard output and error unless set.
+    #[must_use]
+    pub fn consoles(mut self, consoles: Consoles) -> Self {
+        self.consoles = Some(consoles);
+        self
+    }
+
+    /// Sets the first signal of a stop; SIGTERM unless set.
+    #[must_use]
+    pub fn death_signal(mut self, signal: Signal) -> Self {
+        self.stop_policy.death_signal = signal;
+        self
+    }
+
+    /// Sets how long the group has from the death signal to SIGKILL; 30 s unless set.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.stop_policy.grace = grace;
+        self
+    }
+
+    /// Sets all of how the group is stopped.
+    #[must_use]
+    pub fn stop_policy(mut self, policy: StopPolicy) -> Self {
+        self.stop_policy = policy;
+        self
+    }
+
+    /// Checks the whole and turns it into what a [`PContext`] takes.
+    ///
+    /// # Errors
+    /// [`StartProcessesError::RankMap`] or [`StartProcessesError::Group`].
+    pub fn into_spec(self) -> Result<GroupSpec, StartProcessesError> {
+        if let Some(error) = self.error {
+            return Err(error.into());
+        }
+        if self.local_world_size != self.args.len() {
+            let (name, got) = (self.name, self.local_world_size);
+            return Err(GroupSpecError::TooManyWorkers { name, got }.into());
+        }
+        let logs_specs =
+            self.logs_specs.unwrap_or_else(|| Arc::new(DefaultLogsSpecs::new(self.log_dir, self.redirects, self.tee)));
+        let spec = GroupSpec::new(self.name, self.entrypoint, self.args, self.envs, logs_specs)?;
+        let spec = spec.stop_policy(self.stop_policy);
+        let spec = match self.log_line_prefixes {
+            Some(prefixes) => spec.log_line_prefixes(prefixes)?,
+            None => spec,
+        };
+        Ok(match self.consoles {
+            Some(consoles) => spec.consoles(consoles),
+            None => spec,
+        })
+    }
+}
+
+impl std::fmt::Debug for WorkerGroup {
+    /// Names the group and its size; environments, which may hold secrets, are left out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerGroup")
+            .field("name", &self.name)
+            .field("entrypoint", &self.entrypoint)
+            .field("local_world_size", &self.local_world_size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A group could not be started; nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartProcessesError {
+    /// A map from outside does not name each rank.
+    #[error(transparent)]
+    RankMap(#[from] RankMapError),
+    /// The group cannot be as described.
+    #[error(transparent)]
+    Group(#[from] GroupSpecError),
+    /// A worker, or what the group needs, could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Starts a group of workers and returns the handle to it. Mirrors `start_processes`.
+///
+/// All or nothing; returns when each worker runs its program, after about half a millisecond a worker.
+///
+/// # Errors
+/// [`StartProcessesError`]; no worker is left then.
+///
+/// ```
+/// use rankrun::{Entrypoint, WorkerGroup, start_processes};
+///
+/// let error = start_processes(WorkerGroup::new("trainer", Entrypoint::binary("/no/such/program"), 4)).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "local rank 0: cannot start `/no/such/program`: exec: No such file or directory (os error 2)"
+/// );
+/// ```
+pub fn start_processes(group: WorkerGroup) -> Result<PContext, StartProcessesError> {
+    let mut context = PContext::new(group.into_spec()?)?;
+    context.start()?;
+    Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(local_world_size: usize) -> WorkerGroup {
+        WorkerGroup::new("trainer", Entrypoint::binary("true"), local_world_size)
+    }
+
+    fn refusal(group: WorkerGroup) -> String {
+        group.into_spec().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_group_of_no_or_too_many_workers_is_refused() {
+        assert_eq!(refusal(group(0)), "group `trainer` has no workers: expected 1 to 65536 of them");
+        assert_eq!(
+            refusal(group(usize::MAX)),
+            format!("group `trainer` has {} workers: expected 1 to 65536 of them", usize::MAX)
+        );
+    }
+
+    #[test]
+    fn a_map_that_lacks_a_rank_is_refused_with_both_key_sets() {
+        let args = BTreeMap::from([(0, Vec::new()), (2, Vec::new())]);
+        assert_eq!(
+            refusal(group(2).args_map(args)),
+            "args: local rank mapping is not full: expected ranks 0-1, got 0,2"
+        );
+        let envs = BTreeMap::from([(1, Env::new())]);
+        assert_eq!(refusal(group(2).envs_map(envs)), "envs: local rank mapping is not full: expected ranks 0-1, got 1");
+    }
+}
