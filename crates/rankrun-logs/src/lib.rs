@@ -1,1 +1,36 @@
-//! Placeholder until the crate is written.
+//! The log files of a worker group: where they are, and how their lines come to the console.
+//!
+//! Each worker writes straight to files of its own, so that neither the launcher nor a slow console can hold it up, and
+//! its output outlives the launcher.
+//!
+//! - [`DefaultLogsSpecs`] makes the directories and says which file is whose ([`LogsDest`]); [`LogsSpecs`] is the trait
+//!   for
+//!   another layout. [`open_log`] opens a file for a worker.
+//! - [`Tail`] follows the files with one thread and writes each line, whole, once and with its prefix, to the console;
+//!   [`LineSplitter`] is the pure part that cuts bytes into lines.
+//!
+//! Not here: starting the workers (`rankrun-process`), reading error files (`rankrun-errors`).
+#![forbid(unsafe_code)]
+
+mod default_specs;
+mod error;
+mod last_lines;
+mod made;
+mod open;
+mod prefix;
+mod specs;
+mod splitter;
+mod tail;
+
+pub use default_specs::{DEFAULT_RUN_ID, DefaultLogsSpecs};
+pub use error::LogsError;
+pub use last_lines::last_lines;
+pub use open::open_log;
+pub use prefix::line_prefix;
+pub use specs::{Env, LogsDest, LogsSpecs};
+pub use splitter::{CONTINUES, LineSplitter, MAX_LINE};
+pub use tail::{Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailSource};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,268 @@
+//! The usual directory layout: [`DefaultLogsSpecs`]. Not here: writing to the files or following them.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rankrun_redirects::{Std, StdSpec};
+use rankrun_types::{PerRank, env};
+
+use crate::error::LogsError;
+use crate::made::{Made, PRIVATE, SHARED};
+use crate::specs::{Env, LogsDest, LogsSpecs};
+
+/// The run id where the workers' environment has none, as torchrun has it.
+pub const DEFAULT_RUN_ID: &str = "none";
+
+/// The most of a run id, in bytes, that goes into a directory's name; a name may have 255.
+const RUN_ID_MAX: usize = 128;
+
+/// Logs in the layout that torchrun's users know.
+///
+/// ```text
+/// <log_dir>/<run_id>_<unique>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
+/// <log_dir>/<run_id>_<unique>/attempt_<n>/filtered_{stdout,stderr}.log
+/// ```
+///
+/// `run_id` and `n` are `TORCHELASTIC_RUN_ID` and `TORCHELASTIC_RESTART_COUNT` of rank 0's environment
+/// ([`DEFAULT_RUN_ID`] and 0 where unset). In the name, `/`, control characters and a leading `.` of the run id become
+/// `_`, and 128 bytes of it are used. The run directory is made by the first [`reify`](LogsSpecs::reify) and used for
+/// later attempts of that run. An attempt that is there already, or another run id, gets a new run directory: files of
+/// two runs never mix, and nothing that exists is removed.
+///
+/// Tee implies redirect. Ranks that a spec names and the group has not are ignored.
+///
+/// Mirrors `DefaultLogsSpecs` of torch's `multiprocessing.api`.
+///
+/// ```
+/// use rankrun_logs::{DefaultLogsSpecs, Env, LogsSpecs};
+/// use rankrun_redirects::Std;
+/// use rankrun_types::PerRank;
+///
+/// # fn main() -> Result<(), rankrun_logs::LogsError> {
+/// let specs = DefaultLogsSpecs::new(None, Std::OUT, Std::ERR);
+/// let dest = specs.reify(&PerRank::filled(2, Env::new()))?;
+/// let run_dir = specs.run_dir().expect("made by reify");
+/// assert_eq!(dest.stdouts[1], Some(run_dir.join("attempt_0/1/stdout.log")));
+/// assert_eq!(dest.tee_stdouts[1], None);
+/// assert_eq!(dest.tee_stderrs[1], Some(run_dir.join("attempt_0/1/stderr.log")));
+/// specs.remove_run_dir()?;
+/// assert!(!run_dir.exists());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DefaultLogsSpecs {
+    log_dir: Option<PathBuf>,
+    redirects: StdSpec,
+    tee: StdSpec,
+    local_ranks_filter: Option<BTreeSet<usize>>,
+    state: Mutex<State>,
+}
+
+/// What exists on disk.
+#[derive(Debug, Default)]
+struct State {
+    /// The log directory, absolute, and which directories on its path were made here, outermost first.
+    base: Option<(PathBuf, Vec<PathBuf>)>,
+    run: Option<Run>,
+}
+
+#[derive(Debug, Clone)]
+struct Run {
+    path: PathBuf,
+    run_id: String,
+}
+
+impl DefaultLogsSpecs {
+    /// Logs under `log_dir`, which is made when it is needed.
+    ///
+    /// Without one, a temporary directory `rankrun_<random>` with mode 0700 is used. A relative path counts from the
+    /// directory that is current when [`reify`](LogsSpecs::reify) is called.
+    #[must_use]
+    pub fn new(log_dir: Option<PathBuf>, redirects: impl Into<StdSpec>, tee: impl Into<StdSpec>) -> Self {
+        Self {
+            log_dir,
+            redirects: redirects.into(),
+            tee: tee.into(),
+            local_ranks_filter: None,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Shows the output of these local ranks only.
+    ///
+    /// Other ranks are not teed, and a stream of theirs that is not redirected goes to `/dev/null`; log files are
+    /// complete for every rank. An empty set shows none.
+    #[must_use]
+    pub fn local_ranks_filter(mut self, local_ranks: BTreeSet<usize>) -> Self {
+        self.local_ranks_filter = Some(local_ranks);
+        self
+    }
+
+    /// The run directory of the last [`reify`](LogsSpecs::reify), absolute; `None` before it and after
+    /// [`DefaultLogsSpecs::remove_run_dir`].
+    #[must_use]
+    pub fn run_dir(&self) -> Option<PathBuf> {
+        self.state().run.as_ref().map(|run| run.path.clone())
+    }
+
+    /// Removes the run directory of the last [`reify`](LogsSpecs::reify) with all that is in it.
+    ///
+    /// The log directory, and those above it, go too if this object made them and they are empty. Without a run
+    /// directory it does nothing.
+    ///
+    /// # Errors
+    /// [`LogsError::Remove`]; it can be tried again.
+    pub fn remove_run_dir(&self) -> Result<(), LogsError> {
+        let mut state = self.state();
+        let Some(run) = &state.run else { return Ok(()) };
+        match fs::remove_dir_all(&run.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(LogsError::Remove { path: run.path.clone(), source: error });
+            }
+            _ => state.run = None,
+        }
+        if let Some((_, made)) = state.base.take() {
+            for path in made.iter().rev() {
+                // One that others use is not empty, and stays.
+                let _ = fs::remove_dir(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log directory, made if it is missing.
+    fn base(&self, made: &mut Made) -> Result<PathBuf, LogsError> {
+        let Some(log_dir) = &self.log_dir else {
+            return made.unique(&std::env::temp_dir(), "rankrun_", PRIVATE);
+        };
+        let path =
+            std::path::absolute(log_dir).map_err(|source| LogsError::Create { path: log_dir.clone(), source })?;
+        made.dir_all(&path)?;
+        Ok(path)
+    }
+
+    fn dest(&self, attempt: &Path, local_world_size: usize) -> LogsDest {
+        let shown =
+            |local_rank: usize| self.local_ranks_filter.as_ref().is_none_or(|ranks| ranks.contains(&local_rank));
+        let tee = self.tee.to_map(local_world_size);
+        let redirects = self.redirects.to_map(local_world_size);
+        let file = |local_rank: usize, name| attempt.join(local_rank.to_string()).join(name);
+        let redirected = |stream, name| {
+            PerRank::from_fn(local_world_size, |local_rank| {
+                if (redirects[local_rank] | tee[local_rank]).contains(stream) {
+                    Some(file(local_rank, name))
+                } else {
+                    (!shown(local_rank)).then(|| PathBuf::from("/dev/null"))
+                }
+            })
+        };
+        let teed = |stream, name| {
+            PerRank::from_fn(local_world_size, |local_rank| {
+                (tee[local_rank].contains(stream) && shown(local_rank)).then(|| file(local_rank, name))
+            })
+        };
+        LogsDest {
+            stdouts: redirected(Std::OUT, "stdout.log"),
+            stderrs: redirected(Std::ERR, "stderr.log"),
+            tee_stdouts: teed(Std::OUT, "stdout.log"),
+            tee_stderrs: teed(Std::ERR, "stderr.log"),
+            error_files: PerRank::from_fn(local_world_size, |local_rank| file(local_rank, "error.json")),
+            filtered_stdout: Some(attempt.join("filtered_stdout.log")),
+            filtered_stderr: Some(attempt.join("filtered_stderr.log")),
+        }
+    }
+}
+
+impl LogsSpecs for DefaultLogsSpecs {
+    fn reify(&self, envs: &PerRank<Env>) -> Result<LogsDest, LogsError> {
+        let first = envs.get(0).ok_or(LogsError::NoWorkers)?;
+        let run_id = run_id_for_name(first.get(OsStr::new(env::TORCHELASTIC_RUN_ID)).map(|id| &**id));
+        let attempt = format!("attempt_{}", restart_count(first)?);
+
+        let mut state = self.state();
+        let mut base_made = Made::default();
+        // What somebody removed in the meantime is made again.
+        let base = match state.base.as_ref().filter(|(path, _)| path.is_dir()) {
+            Some((path, _)) => path.clone(),
+            None => self.base(&mut base_made)?,
+        };
+        // Dropped before `base_made` where a step fails, so inner directories go first.
+        let mut made = Made::default();
+        let continues = |run: &&Run| run.run_id == run_id && run.path.is_dir() && !run.path.join(&attempt).exists();
+        let run = match state.run.as_ref().filter(continues) {
+            Some(run) => run.clone(),
+            None => Run { path: made.unique(&base, &format!("{run_id}_"), SHARED)?, run_id },
+        };
+        let attempt = run.path.join(attempt);
+        made.dir(&attempt)?;
+        for local_rank in 0..envs.len() {
+            made.dir(&attempt.join(local_rank.to_string()))?;
+        }
+        made.keep();
+        let base_made = base_made.keep();
+        if state.base.is_none() || !base_made.is_empty() {
+            state.base = Some((base, base_made));
+        }
+        state.run = Some(run);
+        Ok(self.dest(&attempt, envs.len()))
+    }
+
+    fn root_log_dir(&self) -> Option<&Path> {
+        self.log_dir.as_deref()
+    }
+}
+
+/// How often the group was started before.
+fn restart_count(env: &Env) -> Result<u64, LogsError> {
+    let Some(value) = env.get(OsStr::new(env::TORCHELASTIC_RESTART_COUNT)) else { return Ok(0) };
+    let digits = value.to_str().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| LogsError::RestartCount { value: value.to_string_lossy().into_owned() })
+}
+
+/// The run id as part of a file name.
+fn run_id_for_name(run_id: Option<&OsStr>) -> String {
+    let text = run_id.filter(|id| !id.is_empty()).unwrap_or(OsStr::new(DEFAULT_RUN_ID)).to_string_lossy();
+    let mut name = String::new();
+    for c in text.chars() {
+        let hidden = name.is_empty() && c == '.';
+        let c = if c == '/' || c.is_control() || hidden { '_' } else { c };
+        if name.len() + c.len_utf8() > RUN_ID_MAX {
+            break;
+        }
+        name.push(c);
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_id_becomes_a_part_of_one_file_name() {
+        for (run_id, name) in [
+            ("job-7", "job-7"),
+            ("", "none"),
+            ("..", "_."),
+            ("../../etc", "_._.._etc"),
+            ("a/b\0c\nd", "a_b_c_d"),
+            ("größe", "größe"),
+        ] {
+            assert_eq!(run_id_for_name(Some(OsStr::new(run_id))), name);
+        }
+        assert_eq!(run_id_for_name(None), "none");
+        let long = "é".repeat(300);
+        assert_eq!(run_id_for_name(Some(OsStr::new(&long))), "é".repeat(64));
+    }
+}

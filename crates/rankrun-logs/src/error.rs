@@ -1,0 +1,51 @@
+//! What can go wrong with log directories and files: [`LogsError`]. Not here: the tail engine's errors.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Log directories or files could not be made or removed.
+///
+/// Its text is one line with the path and the error number.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogsError {
+    /// The group has no worker.
+    #[error("no log destinations for a group without workers")]
+    NoWorkers,
+    /// `TORCHELASTIC_RESTART_COUNT` of rank 0 is no number.
+    #[error("rank 0: TORCHELASTIC_RESTART_COUNT is `{}`: expected a number from 0", value.escape_default())]
+    RestartCount {
+        /// Its value.
+        value: String,
+    },
+    /// The log directory is something else.
+    #[error("log directory {} is not a directory", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A directory could not be made.
+    #[error("cannot create log directory {}: {source}", path.display())]
+    Create {
+        /// The directory; `<run id>_*` stands for a name that was to be found.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A log file could not be opened for the worker.
+    #[error("cannot open log file {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A run directory could not be removed.
+    #[error("cannot remove log directory {}: {source}", path.display())]
+    Remove {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,51 @@
+//! Where each worker's output goes: [`LogsSpecs`] and what it gives, [`LogsDest`]. Not here: the usual one
+//! (`default_specs`).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use rankrun_types::PerRank;
+
+use crate::error::LogsError;
+
+/// A worker's environment.
+pub type Env = BTreeMap<OsString, OsString>;
+
+/// Decides where the output of a group's workers goes.
+///
+/// Mirrors `LogsSpecs` of torch's `multiprocessing.api`.
+pub trait LogsSpecs: Send + Sync {
+    /// Makes the directories for one attempt and says where each worker's output goes.
+    ///
+    /// Called once for each start of a group, with the environment of each worker. May block on the file system.
+    /// Two calls never give the same files. Files need not exist afterwards: see [`open_log`](crate::open_log).
+    ///
+    /// # Errors
+    /// [`LogsError`]; no directory that the call made is left then.
+    fn reify(&self, envs: &PerRank<Env>) -> Result<LogsDest, LogsError>;
+
+    /// The directory for the logs of all runs, if one was given.
+    fn root_log_dir(&self) -> Option<&Path>;
+}
+
+/// Where the output of each worker of one attempt goes. All paths are absolute.
+///
+/// Mirrors `LogsDest` of torch's `multiprocessing.api`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogsDest {
+    /// The file that stands in for stdout; `None` inherits the launcher's.
+    pub stdouts: PerRank<Option<PathBuf>>,
+    /// The file that stands in for stderr; `None` inherits the launcher's.
+    pub stderrs: PerRank<Option<PathBuf>>,
+    /// The file whose lines are shown on the launcher's stdout: that of `stdouts`, or `None` for not shown.
+    pub tee_stdouts: PerRank<Option<PathBuf>>,
+    /// The file whose lines are shown on the launcher's stderr: that of `stderrs`, or `None` for not shown.
+    pub tee_stderrs: PerRank<Option<PathBuf>>,
+    /// Where the worker writes its error file.
+    pub error_files: PerRank<PathBuf>,
+    /// Where chosen lines of all teed stdouts go.
+    pub filtered_stdout: Option<PathBuf>,
+    /// Where chosen lines of all teed stderrs go.
+    pub filtered_stderr: Option<PathBuf>,
+}

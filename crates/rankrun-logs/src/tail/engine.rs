@@ -1,0 +1,399 @@
+//! The tail engine's thread: reads files, writes consoles, sleeps in one poll(2). Not here: how lines are made
+//! (`core`).
+//!
+//! A file is in one of three states. *Watched*: read to its end, its one-shot watch set, costs nothing. *Dirty*: may
+//! have bytes. *Ticking*: read to its end a moment ago, looked at again at the next tick, so that a worker that writes
+//! often costs a read every millisecond and not an event for each write. A tick that finds nothing sets the watch again
+//! and reads once more, because a write may have come between. Where there is no watch, files keep ticking, less and
+//! less often.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+
+use super::console::Console;
+use super::core::TailCore;
+use super::watch::{Told, Watcher};
+use super::{Consoles, DrainOutcome, IncompleteDrain, Request, Shared, SinkId, TailSource, lock};
+
+/// How much is read of a file at once, in bytes.
+const CHUNK: usize = 64 * 1024;
+
+/// The time between looks at a file that is being written to, and the longest where there are no watches.
+const TICK: Duration = Duration::from_millis(1);
+const LONGEST_TICK: Duration = Duration::from_millis(20);
+
+/// The thread's state.
+pub(super) struct Engine {
+    pub(super) shared: Arc<Shared>,
+    core: TailCore,
+    files: Vec<Followed>,
+    consoles: Vec<Output>,
+    watcher: Option<Watcher>,
+    buffer: Box<[u8]>,
+    tick: Tick,
+    /// When something was last read.
+    last_read: Instant,
+    ending: Option<Ending>,
+    unreadable: Option<IncompleteDrain>,
+    warned_of_watches: bool,
+}
+
+struct Followed {
+    file: File,
+    path: PathBuf,
+    /// The same file by descriptor, which stays true when it is renamed or replaced.
+    by_fd: PathBuf,
+    offset: u64,
+    /// The number of its watch, while that is set.
+    watch: Option<i32>,
+    ticking: bool,
+    /// How far to read at the end.
+    target: Option<u64>,
+    dead: bool,
+}
+
+struct Output {
+    console: Console,
+    id: SinkId,
+    /// It took nothing the last time; poll(2) says when it may again.
+    blocked: bool,
+    failed: Option<IncompleteDrain>,
+}
+
+struct Tick {
+    next: Option<Instant>,
+    interval: Duration,
+}
+
+struct Ending {
+    request: Request,
+    since: Instant,
+    /// Nothing is read any more; what is pending is to be written.
+    flushing: bool,
+}
+
+impl Engine {
+    pub(super) fn new(
+        sources: Vec<TailSource>,
+        files: Vec<File>,
+        consoles: Consoles,
+        watcher: Option<Watcher>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let output = |id, fd| Output { console: Console::new(fd), id, blocked: false, failed: None };
+        let mut outputs = vec![output(SinkId::Stdout, consoles.stdout), output(SinkId::Stderr, consoles.stderr)];
+        if outputs[0].console.is_same(&outputs[1].console) {
+            outputs.pop();
+        }
+        let last = outputs.len() - 1;
+        let output_of = |sink| if sink == SinkId::Stdout { 0 } else { last };
+        let mut lines = Vec::new();
+        let mut followed = Vec::new();
+        for (source, file) in sources.into_iter().zip(files) {
+            lines.push((source.prefix, output_of(source.sink)));
+            followed.push(Followed {
+                by_fd: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+                file,
+                path: source.path,
+                offset: 0,
+                watch: None,
+                ticking: false,
+                target: None,
+                dead: false,
+            });
+        }
+        let mut core = TailCore::new(lines, outputs.len());
+        (0..followed.len()).for_each(|source| core.mark_dirty(source));
+        Self {
+            shared,
+            core,
+            files: followed,
+            consoles: outputs,
+            watcher,
+            buffer: vec![0; CHUNK].into(),
+            tick: Tick { next: None, interval: TICK },
+            last_read: Instant::now(),
+            ending: None,
+            unreadable: None,
+            warned_of_watches: false,
+        }
+    }
+
+    /// Runs until it was asked to end and has ended.
+    pub(super) fn run(mut self) -> DrainOutcome {
+        // Handlers of the host program belong to its own threads; SIGPIPE would kill where it is not ignored.
+        let _ = SigSet::all().thread_block();
+        loop {
+            let now = Instant::now();
+            self.take_request(now);
+            self.tick(now);
+            while let Some(source) = self.core.next_source() {
+                self.read(source, now);
+            }
+            self.flush();
+            if let Some(outcome) = self.ended(Instant::now()) {
+                return outcome;
+            }
+            self.sleep();
+        }
+    }
+
+    fn take_request(&mut self, now: Instant) {
+        let Some(request) = lock(&self.shared.request).take() else { return };
+        if let Some(ending) = &mut self.ending {
+            ending.request = request;
+            return;
+        }
+        self.ending = Some(Ending { request, since: now, flushing: false });
+        for (source, followed) in self.files.iter_mut().enumerate() {
+            followed.target = followed.file.metadata().map(|meta| meta.len()).ok();
+            if !followed.dead {
+                self.core.mark_dirty(source);
+            }
+        }
+    }
+
+    /// Looks at the ticking files again when it is time, and says when the next time is.
+    fn tick(&mut self, now: Instant) {
+        if self.tick.next.is_some_and(|next| next <= now) {
+            self.tick.next = None;
+            // Longer and longer while nothing comes; reading makes it short again.
+            self.tick.interval = (self.tick.interval * 2).min(LONGEST_TICK);
+            for (source, followed) in self.files.iter_mut().enumerate() {
+                if std::mem::take(&mut followed.ticking) {
+                    self.core.mark_dirty(source);
+                }
+            }
+        }
+    }
+
+    fn start_ticking(&mut self, source: usize, now: Instant) {
+        self.files[source].ticking = true;
+        self.tick.next.get_or_insert(now + self.tick.interval);
+    }
+
+    /// Reads one chunk of a file, or finds its end.
+    fn read(&mut self, source: usize, now: Instant) {
+        let followed = &mut self.files[source];
+        match followed.file.read_at(&mut self.buffer, followed.offset) {
+            Ok(0) => self.at_end(source, now),
+            Ok(count) => {
+                followed.offset += count as u64;
+                self.core.feed(source, &self.buffer[..count]);
+                self.last_read = now;
+                self.tick.interval = TICK;
+                if count < self.buffer.len() {
+                    // Its end, a moment ago. A watch that was set before tells of whatever came since.
+                    self.core.mark_clean(source);
+                    if followed.watch.is_none() {
+                        self.start_ticking(source, now);
+                    }
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => self.give_up(source, &error),
+        }
+    }
+
+    fn at_end(&mut self, source: usize, now: Instant) {
+        let followed = &mut self.files[source];
+        let length = match followed.file.metadata() {
+            Ok(meta) => meta.len(),
+            Err(error) => return self.give_up(source, &error),
+        };
+        if let Some(target) = &mut followed.target {
+            // A file that was cut while it was drained.
+            *target = length.min(*target);
+        }
+        if length < followed.offset {
+            let path = followed.path.display();
+            log::warn!("{path} was cut from {} to {length} bytes: following it from its start", followed.offset);
+            followed.offset = 0;
+            self.core.finish_line(source);
+            return;
+        }
+        let enough = self.ending.as_ref().is_some_and(|ending| ending.request.idle.is_zero());
+        if followed.watch.is_some() || enough {
+            self.core.mark_clean(source);
+        } else if self.watch(source).is_none() {
+            self.core.mark_clean(source);
+            self.start_ticking(source, now);
+        }
+        // Else the watch is new: it stays dirty, to be read once more.
+    }
+
+    /// Sets the watch of a file; `None` where there are no watches.
+    fn watch(&mut self, source: usize) -> Option<i32> {
+        let watcher = self.watcher.as_ref()?;
+        let followed = &mut self.files[source];
+        let watch = watcher.arm(&followed.by_fd).or_else(|_| watcher.arm(&followed.path));
+        match watch {
+            Ok(watch) => followed.watch = Some(watch),
+            Err(errno) => {
+                if !std::mem::replace(&mut self.warned_of_watches, true) {
+                    let path = followed.path.display();
+                    log::warn!("no inotify watch for {path} ({errno}): looking at it every 1 to 20 ms");
+                }
+            }
+        }
+        followed.watch
+    }
+
+    fn give_up(&mut self, source: usize, error: &io::Error) {
+        let followed = &mut self.files[source];
+        log::warn!("reading {} failed, it is not shown any more: {error}", followed.path.display());
+        followed.dead = true;
+        self.core.mark_clean(source);
+        self.core.finish_line(source);
+        let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
+        self.unreadable.get_or_insert(IncompleteDrain::FileUnreadable { path: followed.path.clone(), errno });
+    }
+
+    /// Writes what is pending, as much as the consoles take at once.
+    fn flush(&mut self) {
+        for (i, output) in self.consoles.iter_mut().enumerate() {
+            while !output.blocked && !self.core.pending(i).is_empty() {
+                match output.console.write_some(self.core.pending(i)) {
+                    Ok(count) => self.core.wrote(i, count),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => output.blocked = true,
+                    Err(error) => {
+                        self.core.close(i);
+                        if error.kind() == io::ErrorKind::BrokenPipe {
+                            log::debug!("nobody reads {} any more: output goes to the log files only", output.id);
+                        } else {
+                            log::warn!("writing to {} failed, output goes to the log files only: {error}", output.id);
+                            let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
+                            output.failed = Some(IncompleteDrain::ConsoleFailed { console: output.id, errno });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The outcome, if it was asked to end and there is nothing left to do or no time left.
+    fn ended(&mut self, now: Instant) -> Option<DrainOutcome> {
+        if self.idle_until().is_some_and(|until| until <= now) {
+            if let Some(ending) = &mut self.ending {
+                ending.flushing = true;
+            }
+            for source in 0..self.files.len() {
+                self.core.mark_clean(source);
+                self.core.finish_line(source);
+            }
+            self.flush();
+        }
+        let ending = self.ending.as_ref()?;
+        let left = (0..self.consoles.len()).find(|output| self.left(*output) > 0);
+        if now < ending.request.deadline && (left.is_some() || !ending.flushing) {
+            return None;
+        }
+        let failed = self.consoles.iter_mut().find_map(|output| output.failed.take());
+        let late = left.map(|i| IncompleteDrain::Late { console: self.consoles[i].id, bytes: self.left(i) });
+        match late.or(failed).or(self.unreadable.take()) {
+            Some(why) => Some(DrainOutcome::Incomplete { why }),
+            None => Some(DrainOutcome::Complete),
+        }
+    }
+
+    /// Until when to wait for more, once each file is read as far as it must be; before that, and after it, `None`.
+    fn idle_until(&self) -> Option<Instant> {
+        let ending = self.ending.as_ref().filter(|ending| !ending.flushing)?;
+        let drained = self.files.iter().enumerate().all(|(source, followed)| {
+            followed.dead
+                || self.core.is_closed(self.core.output_of(source))
+                || followed.target.is_none_or(|target| followed.offset >= target)
+        });
+        let quiet = self.last_read.max(ending.since) + ending.request.idle;
+        drained.then_some(quiet.min(ending.request.deadline))
+    }
+
+    /// How many bytes an open console has not got: pending, kept for the end of their line, or not read yet.
+    fn left(&self, output: usize) -> u64 {
+        if self.core.is_closed(output) {
+            return 0;
+        }
+        let unread = self
+            .files
+            .iter()
+            .enumerate()
+            .filter(|(source, followed)| !followed.dead && self.core.output_of(*source) == output);
+        let unread: u64 =
+            unread.map(|(_, followed)| followed.target.map_or(0, |end| end.saturating_sub(followed.offset))).sum();
+        self.core.pending(output).len() as u64 + unread
+    }
+
+    /// Sleeps until there is something to do, and notes what.
+    fn sleep(&mut self) {
+        let timeout = if self.core.has_work() { PollTimeout::ZERO } else { timeout(self.until_next()) };
+        let mut fds = vec![PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN)];
+        let watcher = self.watcher.as_ref().map(|watcher| {
+            fds.push(PollFd::new(watcher.as_fd(), PollFlags::POLLIN));
+            fds.len() - 1
+        });
+        let blocked: Vec<usize> = (0..self.consoles.len()).filter(|output| self.consoles[*output].blocked).collect();
+        let first_blocked = fds.len();
+        fds.extend(
+            blocked.iter().map(|output| PollFd::new(self.consoles[*output].console.as_fd(), PollFlags::POLLOUT)),
+        );
+        if poll(&mut fds, timeout).is_err() {
+            return;
+        }
+        let ready = |i: usize| fds[i].any().unwrap_or(false);
+        let woken = ready(0);
+        let told = watcher.is_some_and(ready);
+        let writable: Vec<usize> =
+            blocked.iter().enumerate().filter(|(i, _)| ready(first_blocked + i)).map(|(_, output)| *output).collect();
+        if woken {
+            // Reading resets it; empty already is as good.
+            let _ = self.shared.wake.read();
+        }
+        for output in writable {
+            self.consoles[output].blocked = false;
+        }
+        if told {
+            self.take_news();
+        }
+    }
+
+    fn take_news(&mut self) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let (files, core) = (&mut self.files, &mut self.core);
+        watcher.drain(|told| {
+            for (source, followed) in files.iter_mut().enumerate() {
+                let changed = match told {
+                    Told::Anything => true,
+                    Told::Changed(watch) => followed.watch == Some(watch),
+                };
+                if changed && !followed.dead {
+                    followed.watch = None;
+                    core.mark_dirty(source);
+                }
+            }
+        });
+    }
+
+    /// How long it may sleep; `None` for ever.
+    fn until_next(&self) -> Option<Duration> {
+        let deadline = self.ending.as_ref().map(|ending| ending.request.deadline);
+        let next = [self.tick.next, deadline, self.idle_until()].into_iter().flatten().min();
+        next.map(|next| next.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// The timeout for poll(2): in whole milliseconds, rounded up; `None` waits for ever.
+pub(super) fn timeout(duration: Option<Duration>) -> PollTimeout {
+    let Some(duration) = duration else { return PollTimeout::NONE };
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    // A longer one ends early, and its caller looks at the clock again.
+    PollTimeout::from(u16::try_from(millis).unwrap_or(u16::MAX))
+}
