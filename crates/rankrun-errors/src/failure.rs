@@ -1,0 +1,267 @@
+//! One failed worker: [`ProcessFailure`], made from its exit and its error file. Not here: several (`child_failed`).
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rankrun_types::ExitKind;
+
+use crate::read::{ErrorFileReading, read_error_file};
+use crate::root_cause::{FailureKind, FailureOrder};
+use crate::schema::{ErrorFileData, TimeResolution};
+use crate::time::{NANOSECONDS, local_seconds, system_time, unix_ns};
+
+/// What the reference shows where there is nothing to show.
+pub(crate) const NOT_AVAILABLE: &str = "<N/A>";
+
+/// How far a file's modification time may lie before the start of its writer: the kernel stamps files with a clock
+/// that is up to a tick old.
+const MTIME_LAG_NS: i64 = 20_000_000;
+
+/// A worker's end as its launcher saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObservedExit {
+    /// The worker's index among the workers of this host.
+    pub local_rank: usize,
+    /// Its process id.
+    pub pid: u32,
+    /// How it ended.
+    pub exit: ExitKind,
+    /// When it was started, where that is known: no time before it is believed.
+    pub started_at: Option<SystemTime>,
+    /// When its end was seen: no time after it is believed.
+    pub ended_at: SystemTime,
+}
+
+/// Structured failure of one worker process.
+///
+/// Mirrors `ProcessFailure` of torch and TensorPlay; `kind`, `exit`, `timestamp_ns`, `error_file_problem` and
+/// `stderr_tail` are ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessFailure {
+    /// The worker's index among the workers of its host.
+    pub local_rank: usize,
+    /// Its process id.
+    pub pid: u32,
+    /// Its exit code, minus the signal's number for a signal.
+    pub exitcode: i32,
+    /// How it ended, in full.
+    pub exit: ExitKind,
+    /// Its part in the end of the group; the launcher sets [`FailureKind::Collateral`] where it stopped the worker.
+    pub kind: FailureKind,
+    /// Its error file, `None` if it wrote none.
+    pub error_file: Option<PathBuf>,
+    /// What the error file says, `None` if there is none or it is unusable.
+    pub error_file_data: Option<ErrorFileData>,
+    /// What is wrong with the error file, as a fragment that goes after its name, such as `is empty`.
+    pub error_file_problem: Option<String>,
+    /// The error file's message, or else a sentence about how the worker ended.
+    pub message: String,
+    /// When it failed, in whole seconds since the Unix epoch: the error file's own time where it has a credible one.
+    pub timestamp: i64,
+    /// When it failed, in nanoseconds since the Unix epoch: what failures are put in order by.
+    ///
+    /// The error file's own time where that is finer than a second, else the time it was last written at, else the
+    /// time of the exit. A time outside the worker's life is skipped: some clock was wrong.
+    pub timestamp_ns: i64,
+    /// The last lines of its stderr, where they were captured; filled in by the launcher.
+    pub stderr_tail: Vec<String>,
+}
+
+impl ProcessFailure {
+    /// The failure of a worker whose end was seen, with what its error file says.
+    ///
+    /// Reads the file if a path is given, and never fails: see [`read_error_file`].
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// use rankrun_errors::ProcessFailure;
+    /// use rankrun_types::{ExitKind, Signal};
+    ///
+    /// let exit = ExitKind::Signal { signal: Signal::SEGV, core_dumped: false };
+    /// let failure = ProcessFailure::observe(1, 4242, exit, SystemTime::now(), None);
+    /// assert_eq!(failure.message, "Signal 11 (SIGSEGV) received by PID 4242");
+    /// assert_eq!((failure.exitcode, failure.signal_name().as_str()), (-11, "SIGSEGV"));
+    /// ```
+    #[must_use]
+    pub fn observe(
+        local_rank: usize,
+        pid: u32,
+        exit: ExitKind,
+        ended_at: SystemTime,
+        error_file: Option<&Path>,
+    ) -> Self {
+        Self::observe_exit(ObservedExit { local_rank, pid, exit, started_at: None, ended_at }, error_file)
+    }
+
+    /// The same as [`ProcessFailure::observe`] for a worker whose start time may be known.
+    #[must_use]
+    pub fn observe_exit(observed: ObservedExit, error_file: Option<&Path>) -> Self {
+        let reading = error_file.map_or(ErrorFileReading::Absent, read_error_file);
+        Self::from_parts(observed, error_file.map(Path::to_owned), reading)
+    }
+
+    /// The failure made from a worker's end and what was read of its error file, without IO.
+    #[must_use]
+    pub fn from_parts(observed: ObservedExit, error_file: Option<PathBuf>, reading: ErrorFileReading) -> Self {
+        let (error_file, data, problem) = match reading {
+            ErrorFileReading::Absent => (None, None, None),
+            ErrorFileReading::Unusable { why } => (error_file, None, Some(why.to_string())),
+            ErrorFileReading::Record(data) => (error_file, Some(*data), None),
+        };
+        let times = Times::choose(&observed, data.as_ref());
+        let message = data
+            .as_ref()
+            .map(|data| data.message.trim_end())
+            .filter(|message| !message.is_empty())
+            .map_or_else(|| exit_message(observed.exit, observed.pid), str::to_owned);
+        // A record says that the worker failed, even if nobody knows its status.
+        let lost = observed.exit == ExitKind::Lost && data.is_none();
+        Self {
+            local_rank: observed.local_rank,
+            pid: observed.pid,
+            exitcode: observed.exit.exitcode(),
+            exit: observed.exit,
+            kind: if lost { FailureKind::Lost } else { FailureKind::Failed },
+            error_file,
+            error_file_data: data,
+            error_file_problem: problem,
+            message,
+            timestamp: times.seconds,
+            timestamp_ns: times.ns,
+            stderr_tail: Vec::new(),
+        }
+    }
+
+    /// The name of the signal that ended the worker, such as `SIGSEGV`; `<N/A>` if none did.
+    ///
+    /// Mirrors `ProcessFailure.signal_name`.
+    #[must_use]
+    pub fn signal_name(&self) -> String {
+        self.exit.signal().map_or_else(|| NOT_AVAILABLE.to_owned(), |signal| signal.name())
+    }
+
+    /// When it failed: [`timestamp_ns`](Self::timestamp_ns) as the system's time.
+    #[must_use]
+    pub fn time(&self) -> SystemTime {
+        system_time(self.timestamp_ns)
+    }
+
+    /// Whether the kernel wrote a core dump.
+    #[must_use]
+    pub fn core_dumped(&self) -> bool {
+        matches!(self.exit, ExitKind::Signal { core_dumped: true, .. })
+    }
+
+    /// [`timestamp`](Self::timestamp) in the machine's time zone, such as `2026-11-30_22:12:24`.
+    ///
+    /// Mirrors `ProcessFailure.timestamp_isoformat`.
+    #[must_use]
+    pub fn timestamp_isoformat(&self) -> String {
+        local_seconds(self.timestamp)
+    }
+
+    /// The traceback of the error file, if it has one.
+    #[must_use]
+    pub fn traceback(&self) -> Option<&str> {
+        self.error_file_data.as_ref()?.traceback.as_deref()
+    }
+
+    /// What counts for the order of failures, for the worker of this rank.
+    #[must_use]
+    pub fn order(&self, rank: usize) -> FailureOrder {
+        FailureOrder { kind: self.kind, timestamp_ns: self.timestamp_ns, rank }
+    }
+}
+
+/// The two times of a failure.
+struct Times {
+    seconds: i64,
+    ns: i64,
+}
+
+impl Times {
+    fn choose(observed: &ObservedExit, data: Option<&ErrorFileData>) -> Self {
+        let ended = unix_ns(observed.ended_at);
+        let started = observed.started_at.map_or(i64::MIN, |time| unix_ns(time).saturating_sub(MTIME_LAG_NS));
+        let own = data.and_then(|data| data.time).filter(|time| {
+            // A whole second stands for any moment in it.
+            let slack = if time.resolution == TimeResolution::Seconds { NANOSECONDS } else { 0 };
+            time.unix_ns <= ended && time.unix_ns >= started.saturating_sub(slack)
+        });
+        let finer = own.filter(|time| time.resolution == TimeResolution::Finer).map(|time| time.unix_ns);
+        let mtime = data.and_then(|data| data.mtime_ns).filter(|ns| (started..=ended).contains(ns));
+        let ns = finer.or(mtime).unwrap_or(ended);
+        Self { seconds: own.map_or(ns, |time| time.unix_ns).div_euclid(NANOSECONDS), ns }
+    }
+}
+
+fn exit_message(exit: ExitKind, pid: u32) -> String {
+    match exit {
+        ExitKind::Code(code) => format!("exited with code {code}"),
+        // The reference's words.
+        ExitKind::Signal { signal, .. } => format!("Signal {} ({signal}) received by PID {pid}", signal.as_raw()),
+        ExitKind::Lost => exit.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::schema::{UnusableErrorFile, parse_error_file};
+
+    fn observed(exit: ExitKind) -> ObservedExit {
+        let ended_at = UNIX_EPOCH + Duration::new(1_796_080_000, 500);
+        ObservedExit { local_rank: 1, pid: 4242, exit, started_at: None, ended_at }
+    }
+
+    fn record(text: &str) -> ErrorFileReading {
+        ErrorFileReading::Record(Box::new(parse_error_file(text.as_bytes()).unwrap()))
+    }
+
+    #[test]
+    fn without_an_error_file_the_failure_is_told_from_the_exit() {
+        let failure =
+            ProcessFailure::from_parts(observed(ExitKind::Code(3)), Some("e.json".into()), ErrorFileReading::Absent);
+        assert_eq!(failure.message, "exited with code 3");
+        assert_eq!((failure.error_file.as_ref(), failure.signal_name().as_str()), (None, "<N/A>"));
+        assert_eq!((failure.timestamp, failure.timestamp_ns), (1_796_080_000, 1_796_080_000_000_000_500));
+    }
+
+    #[test]
+    fn an_unusable_error_file_is_named_with_its_problem() {
+        let reading = ErrorFileReading::Unusable { why: UnusableErrorFile::Empty };
+        let failure = ProcessFailure::from_parts(observed(ExitKind::Code(3)), Some("e.json".into()), reading);
+        assert_eq!(failure.error_file.as_deref(), Some(Path::new("e.json")));
+        assert_eq!(failure.error_file_problem.as_deref(), Some("is empty"));
+        assert_eq!(failure.message, "exited with code 3");
+    }
+
+    #[test]
+    fn the_whole_second_of_the_file_is_shown_and_the_mtime_orders() {
+        let ErrorFileReading::Record(mut data) = record(r#"{"message": "m", "timestamp": 1796070000}"#) else {
+            unreachable!()
+        };
+        data.mtime_ns = Some(1_796_070_001_000_000_007);
+        let reading = ErrorFileReading::Record(data);
+        let failure = ProcessFailure::from_parts(observed(ExitKind::Code(1)), Some("e.json".into()), reading);
+        assert_eq!((failure.timestamp, failure.timestamp_ns), (1_796_070_000, 1_796_070_001_000_000_007));
+    }
+
+    #[test]
+    fn an_empty_message_falls_back_to_the_exit() {
+        let failure =
+            ProcessFailure::from_parts(observed(ExitKind::Code(1)), Some("e.json".into()), record(r#"{"message":""}"#));
+        assert_eq!(failure.message, "exited with code 1");
+    }
+
+    #[test]
+    fn a_lost_worker_is_lost_unless_it_left_a_record() {
+        let lost = observed(ExitKind::Lost);
+        let kind = |reading| ProcessFailure::from_parts(lost, Some("e.json".into()), reading).kind;
+        assert_eq!(kind(ErrorFileReading::Absent), FailureKind::Lost);
+        assert_eq!(kind(record(r#"{"message":"m"}"#)), FailureKind::Failed);
+    }
+}

@@ -1,0 +1,197 @@
+//! Running a worker's function so that its error or panic reaches the launcher: [`record`].
+//! Not here: where and how the error is written (`handler`, `write`).
+
+use std::any::Any;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crate::child_failed::ChildFailedError;
+use crate::handler::{DumpErrorFileError, ErrorHandler, get_error_handler};
+use crate::panics::{PanicNote, PanicWatch, payload_message};
+use crate::write::{ErrorRecord, chain};
+
+/// Runs a worker's function; if it returns an error or panics, writes the error file and passes the failure on.
+///
+/// An error is written with its sources, a panic with its thread, place and backtrace. A
+/// [`ChildFailedError`], as the error or among its sources, passes its root cause on to the launcher above. Panics
+/// that the function catches itself are not written. While the function runs a panic hook is installed that calls the
+/// one before it. Without `TORCHELASTIC_ERROR_FILE` in the environment nothing is written; that the file cannot be
+/// written is logged and changes nothing else.
+///
+/// Mirrors the `record` decorator of torch and TensorPlay.
+///
+/// # Errors
+/// The function's own.
+///
+/// # Panics
+/// If the function panics, with the same payload.
+///
+/// ```
+/// let sum: Result<u32, std::num::ParseIntError> = rankrun_errors::record(|| Ok("20".parse::<u32>()? + 1));
+/// assert_eq!(sum, Ok(21));
+/// ```
+pub fn record<T, E: Error + 'static>(f: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    record_with(get_error_handler(), f)
+}
+
+/// The same as [`record`] with a handler of one's own.
+///
+/// # Errors
+/// The function's own.
+///
+/// # Panics
+/// If the function panics, with the same payload.
+pub fn record_with<T, E: Error + 'static>(
+    handler: Arc<dyn ErrorHandler>,
+    f: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    guarded(&handler, f, |error| error)
+}
+
+/// The same as [`record`] for a whole `main`: prints the error to stderr and gives the exit code, 1 for an error.
+///
+/// It takes any error that `?` can make of others: `Box<dyn Error>`, a text, or one of a crate for errors.
+///
+/// # Panics
+/// If the function panics, with the same payload; the process then ends with exit code 101.
+///
+/// ```no_run
+/// use std::{error::Error, process::ExitCode};
+///
+/// fn main() -> ExitCode {
+///     rankrun_errors::record_main(|| -> Result<(), Box<dyn Error>> {
+///         let rank: usize = std::env::var("RANK")?.parse()?;
+///         println!("rank {rank} is here");
+///         Ok(())
+///     })
+/// }
+/// ```
+pub fn record_main<E: Into<Box<dyn Error>>>(f: impl FnOnce() -> Result<(), E>) -> ExitCode {
+    let handler = get_error_handler();
+    match guarded(&handler, || f().map_err(Into::into), AsRef::as_ref) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {}", ErrorRecord::from_error(error.as_ref()).callstack.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn guarded<T, E>(
+    handler: &Arc<dyn ErrorHandler>,
+    f: impl FnOnce() -> Result<T, E>,
+    as_error: impl FnOnce(&E) -> &(dyn Error + 'static),
+) -> Result<T, E> {
+    handler.initialize();
+    // Where a panic aborts, the hook is the last chance to write.
+    let at_once = cfg!(panic = "abort").then(|| write_at_once(Arc::clone(handler)));
+    let watch = PanicWatch::begin(at_once);
+    // The payload is passed on untouched, so nobody sees what the panic left half done.
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            log_outcome(record_error(&**handler, as_error(&error), &watch.of_other_threads()));
+            Err(error)
+        }
+        Err(payload) => {
+            let record = panic_record(&watch, &*payload);
+            drop(watch);
+            log_outcome(handler.write_record(&record).map_err(DumpErrorFileError::from));
+            resume_unwind(payload)
+        }
+    }
+}
+
+fn write_at_once(handler: Arc<dyn ErrorHandler>) -> Box<dyn Fn(&PanicNote) + Send + Sync> {
+    Box::new(move |note| {
+        let record = ErrorRecord::new(note.headline()).with_callstack(note.in_full());
+        log_outcome(handler.write_record(&record).map_err(DumpErrorFileError::from));
+    })
+}
+
+/// Writes the error, or passes on the failure of a child if that is what it comes from.
+fn record_error(
+    handler: &dyn ErrorHandler,
+    error: &(dyn Error + 'static),
+    earlier: &[Arc<PanicNote>],
+) -> Result<Option<PathBuf>, DumpErrorFileError> {
+    if let Some(failed) = chain(error).find_map(|error| error.downcast_ref::<ChildFailedError>()) {
+        return pass_on(handler, failed);
+    }
+    if earlier.is_empty() {
+        return Ok(handler.record_exception(error)?);
+    }
+    let record = ErrorRecord::from_error(error);
+    let callstack = with_earlier(record.callstack.clone(), earlier);
+    Ok(handler.write_record(&record.with_callstack(callstack))?)
+}
+
+fn pass_on(handler: &dyn ErrorHandler, failed: &ChildFailedError) -> Result<Option<PathBuf>, DumpErrorFileError> {
+    let (_, failure) = failed.get_first_failure();
+    if let (Some(path), Some(_)) = (&failure.error_file, &failure.error_file_data) {
+        match handler.dump_error_file(path, failure.exitcode) {
+            // It was there when the failure was seen, and its facts are still known.
+            Err(gone @ (DumpErrorFileError::Absent { .. } | DumpErrorFileError::Unusable { .. })) => {
+                log::warn!("{gone}")
+            }
+            done => return done,
+        }
+    }
+    let stack = failure.traceback().map_or_else(|| failure.stderr_tail.join("\n"), str::to_owned);
+    let record = ErrorRecord::new(&failure.message).with_callstack(stack).with_pid(failure.pid);
+    Ok(handler.write_record(&record.with_error_code(failure.exitcode))?)
+}
+
+fn panic_record(watch: &PanicWatch, payload: &(dyn Any + Send)) -> ErrorRecord {
+    match watch.caught(payload) {
+        (Some(note), earlier) => {
+            ErrorRecord::new(note.headline()).with_callstack(with_earlier(note.in_full(), &earlier))
+        }
+        (None, earlier) => {
+            let message = format!("panicked: {}", payload_message(payload));
+            ErrorRecord::new(&message).with_callstack(with_earlier(message, &earlier))
+        }
+    }
+}
+
+fn with_earlier(mut callstack: String, earlier: &[Arc<PanicNote>]) -> String {
+    for note in earlier {
+        callstack.push_str("\nbefore that, ");
+        callstack.push_str(&note.in_full());
+    }
+    callstack
+}
+
+fn log_outcome(outcome: Result<Option<PathBuf>, DumpErrorFileError>) {
+    match outcome {
+        Ok(Some(path)) => log::debug!("wrote the error file {}", path.display()),
+        Ok(None) => log::info!("no error file is defined for this process, so its error is not written to one"),
+        Err(error) => {
+            let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+            log::error!("the error of this process is not recorded: {error}{source}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::DefaultErrorHandler;
+    use crate::read::{ErrorFileReading, read_error_file};
+
+    #[test]
+    fn where_a_panic_aborts_the_hook_has_written_before_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("error.json");
+        let write = write_at_once(Arc::new(DefaultErrorHandler::with_path(&path)));
+        let watch = PanicWatch::begin(None);
+        let payload = catch_unwind(|| panic!("boom {}", 7)).unwrap_err();
+        let (note, _) = watch.caught(&*payload);
+        write(&note.unwrap());
+        let ErrorFileReading::Record(data) = read_error_file(&path) else { panic!("no record") };
+        assert!(data.message.ends_with(": boom 7"), "{}", data.message);
+    }
+}

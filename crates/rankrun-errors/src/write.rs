@@ -1,0 +1,293 @@
+//! Writing an error file: [`ErrorRecord`] in torch's schema, put in place atomically. Not here: reading one (`read`).
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::time::{NANOSECONDS, unix_ns};
+
+/// Kept of a message, in bytes. With [`MAX_CALLSTACK_BYTES`] it stays below the reader's cap even if each byte
+/// becomes six (`\u001b`).
+const MAX_MESSAGE_BYTES: usize = 64 << 10;
+const MAX_CALLSTACK_BYTES: usize = 512 << 10;
+/// Errors of a chain that are followed; it could be a circle.
+const MAX_CHAIN: usize = 64;
+
+/// The error and its sources.
+pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    })
+    .take(MAX_CHAIN)
+}
+
+/// An error as it goes into an error file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ErrorRecord {
+    /// What went wrong; more than 64 KiB are cut.
+    pub message: String,
+    /// The traceback, backtrace or chain of causes; more than 512 KiB are cut in the middle.
+    pub callstack: String,
+    /// When it happened.
+    pub time: SystemTime,
+    /// The process it happened in.
+    pub pid: u32,
+    /// The exit code of the process, where it is known: negative for a signal.
+    pub error_code: Option<i32>,
+}
+
+impl ErrorRecord {
+    /// A record of something that went wrong now, in this process.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            callstack: String::new(),
+            time: SystemTime::now(),
+            pid: std::process::id(),
+            error_code: None,
+        }
+    }
+
+    /// A record of an error that happened now, in this process; its sources make up the call stack.
+    #[must_use]
+    pub fn from_error(error: &(dyn Error + 'static)) -> Self {
+        let message = error.to_string();
+        let mut callstack = format!("{message}\n");
+        for source in chain(error).skip(1) {
+            // Writing to a String does not fail.
+            let _ = writeln!(callstack, "caused by: {source}");
+        }
+        Self::new(message).with_callstack(callstack)
+    }
+
+    /// The record with this call stack.
+    #[must_use]
+    pub fn with_callstack(self, callstack: impl Into<String>) -> Self {
+        Self { callstack: callstack.into(), ..self }
+    }
+
+    /// The record with this time.
+    #[must_use]
+    pub fn with_time(self, time: SystemTime) -> Self {
+        Self { time, ..self }
+    }
+
+    /// The record of another process.
+    #[must_use]
+    pub fn with_pid(self, pid: u32) -> Self {
+        Self { pid, ..self }
+    }
+
+    /// The record with this exit code.
+    #[must_use]
+    pub fn with_error_code(self, error_code: i32) -> Self {
+        Self { error_code: Some(error_code), ..self }
+    }
+
+    /// The JSON text of the record: torch's schema, plus `timestamp_ns` and `pid` in `extraInfo`.
+    ///
+    /// Mirrors what torch's `ErrorHandler.record_exception` writes, so that torch's `ProcessFailure` reads it.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let ns = unix_ns(self.time);
+        let file = File {
+            message: Message {
+                message: &clipped(&self.message, MAX_MESSAGE_BYTES),
+                extra_info: ExtraInfo {
+                    py_callstack: &clipped(&self.callstack, MAX_CALLSTACK_BYTES),
+                    timestamp: ns.div_euclid(NANOSECONDS).to_string(),
+                    timestamp_ns: ns,
+                    pid: self.pid,
+                },
+                error_code: self.error_code,
+            },
+        };
+        serde_json::to_string(&file).expect("texts and numbers always have a JSON form")
+    }
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    message: Message<'a>,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    message: &'a str,
+    #[serde(rename = "extraInfo")]
+    extra_info: ExtraInfo<'a>,
+    #[serde(rename = "errorCode", skip_serializing_if = "Option::is_none")]
+    error_code: Option<i32>,
+}
+
+#[derive(Serialize)]
+struct ExtraInfo<'a> {
+    py_callstack: &'a str,
+    /// A text, as torch writes it.
+    timestamp: String,
+    timestamp_ns: i64,
+    pid: u32,
+}
+
+/// The text, or its first three and last one quarters with a note between.
+fn clipped(text: &str, max: usize) -> std::borrow::Cow<'_, str> {
+    if text.len() <= max {
+        return text.into();
+    }
+    let head = &text[..text.floor_char_boundary_(max / 4 * 3)];
+    let tail = &text[text.floor_char_boundary_(text.len() - max / 4)..];
+    let left_out = text.len() - head.len() - tail.len();
+    format!("{head}\n... {left_out} bytes left out ...\n{tail}").into()
+}
+
+/// `str::floor_char_boundary`, which is newer than the oldest Rust that builds this.
+trait FloorCharBoundary {
+    fn floor_char_boundary_(&self, index: usize) -> usize;
+}
+
+impl FloorCharBoundary for str {
+    fn floor_char_boundary_(&self, index: usize) -> usize {
+        (0..=index).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
+    }
+}
+
+/// An error file could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteErrorFileError {
+    /// No temporary file could be made beside it.
+    #[error("error file {path}: cannot create a temporary file in its directory", path = path.display())]
+    Create {
+        /// The error file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The text could not be written or brought to the disk.
+    #[error("error file {path}: cannot write its text", path = path.display())]
+    Write {
+        /// The error file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The finished temporary file could not be put in its place.
+    #[error("error file {path}: cannot put the written file in its place", path = path.display())]
+    Rename {
+        /// The error file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Writes a record as the error file at a path, replacing what is there.
+///
+/// Atomic: a reader sees the old file or the whole new one. The text goes to a temporary file in the same directory,
+/// is synced, and is renamed; if a step fails the temporary file is removed. The mode is 0644 less the umask.
+///
+/// # Errors
+/// [`WriteErrorFileError`] names the path and the step.
+///
+/// ```
+/// use rankrun_errors::{ErrorFileReading, ErrorRecord, read_error_file, write_error_file};
+///
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("error.json");
+/// write_error_file(&path, &ErrorRecord::new("loss is NaN").with_callstack("at step 17"))?;
+/// let ErrorFileReading::Record(data) = read_error_file(&path) else { panic!("no record") };
+/// assert_eq!(data.message, "loss is NaN");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn write_error_file(path: &Path, record: &ErrorRecord) -> Result<(), WriteErrorFileError> {
+    write_text(path, &record.to_json())
+}
+
+pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), WriteErrorFileError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut temporary = tempfile::Builder::new()
+        .prefix(".error_file.")
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(directory)
+        .map_err(|source| WriteErrorFileError::Create { path: path.to_owned(), source })?;
+    temporary
+        .write_all(text.as_bytes())
+        .and_then(|()| temporary.as_file().sync_all())
+        .map_err(|source| WriteErrorFileError::Write { path: path.to_owned(), source })?;
+    temporary
+        .persist(path)
+        .map(drop)
+        .map_err(|failed| WriteErrorFileError::Rename { path: path.to_owned(), source: failed.error })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::schema::{MAX_ERROR_FILE_BYTES, parse_error_file};
+
+    #[test]
+    fn the_json_has_what_torch_reads_and_our_finer_time() {
+        let record = ErrorRecord::new("boom")
+            .with_callstack("stack")
+            .with_time(UNIX_EPOCH + Duration::new(1_796_070_000, 250_000_001))
+            .with_pid(42)
+            .with_error_code(-11);
+        assert_eq!(
+            record.to_json(),
+            r#"{"message":{"message":"boom","extraInfo":{"py_callstack":"stack","timestamp":"1796070000","timestamp_ns":1796070000250000001,"pid":42},"errorCode":-11}}"#
+        );
+    }
+
+    #[test]
+    fn a_record_of_any_size_stays_readable() {
+        let record = ErrorRecord::new("\u{1b}".repeat(1 << 20)).with_callstack("\u{1}é".repeat(4 << 20));
+        let json = record.to_json();
+        assert!(json.len() <= MAX_ERROR_FILE_BYTES, "{}", json.len());
+        let data = parse_error_file(json.as_bytes()).unwrap();
+        assert!(data.traceback.unwrap().contains("bytes left out"));
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_no_temporary_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("error.json");
+        std::fs::create_dir(&path).unwrap();
+        let error = write_error_file(&path, &ErrorRecord::new("x")).unwrap_err();
+        assert!(matches!(error, WriteErrorFileError::Rename { .. }), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+
+        let missing = dir.path().join("missing/error.json");
+        let error = write_error_file(&missing, &ErrorRecord::new("x")).unwrap_err();
+        assert!(error.to_string().contains("missing/error.json"), "{error}");
+    }
+
+    #[test]
+    fn writing_replaces_the_file_with_mode_0644_less_the_umask() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("error.json");
+        std::fs::write(&path, "old").unwrap();
+        write_error_file(&path, &ErrorRecord::new("new")).unwrap();
+        let plain = dir.path().join("plain");
+        std::fs::write(&plain, "").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+        // A plain file has 0666 less the umask.
+        assert_eq!(mode(&path), mode(&plain) & !0o022);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,253 @@
+//! The report as people see it, for one, three, four and 512 failed workers.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use expect_test::{Expect, expect};
+use rankrun_errors::{
+    ChildFailedError, ErrorFileReading, FailureKind, ObservedExit, ProcessFailure, UnusableErrorFile, parse_error_file,
+};
+use rankrun_types::{ExitKind, Signal};
+
+/// 2026-11-30 22:12:24 UTC.
+const T: u64 = 1_796_076_744;
+
+/// A clock face of the seconds after [`T`], the same in each time zone.
+fn time(unix_ns: i64) -> String {
+    format!("T+{:.3}s", (unix_ns - T as i64 * 1_000_000_000) as f64 / 1e9)
+}
+
+fn failure(local_rank: usize, exit: ExitKind, at_ms: u64, reading: ErrorFileReading) -> ProcessFailure {
+    let ended_at = UNIX_EPOCH + Duration::from_secs(T) + Duration::from_millis(at_ms);
+    let observed = ObservedExit { local_rank, pid: 4241 + local_rank as u32, exit, started_at: None, ended_at };
+    ProcessFailure::from_parts(observed, Some(format!("/run/{local_rank}/error.json").into()), reading)
+}
+
+fn without_file(local_rank: usize, exit: ExitKind, at_ms: u64) -> ProcessFailure {
+    failure(local_rank, exit, at_ms, ErrorFileReading::Absent)
+}
+
+fn record(text: &str) -> ErrorFileReading {
+    ErrorFileReading::Record(Box::new(parse_error_file(text.as_bytes()).unwrap()))
+}
+
+fn signal(signal: Signal) -> ExitKind {
+    ExitKind::Signal { signal, core_dumped: false }
+}
+
+fn check(error: &ChildFailedError, expected: &Expect) {
+    expected.assert_eq(&error.report().with_time_format(time).to_string());
+}
+
+fn trainer(failures: impl IntoIterator<Item = ProcessFailure>) -> ChildFailedError {
+    let failures: BTreeMap<_, _> = failures.into_iter().map(|failure| (failure.local_rank, failure)).collect();
+    ChildFailedError::new("trainer", failures).unwrap().with_host("node-3")
+}
+
+#[test]
+fn one_failure_with_nothing_known_but_its_exit_code_has_a_hint() {
+    check(
+        &trainer([without_file(1, ExitKind::Code(7), 250)]),
+        &expect![[r#"
+            trainer FAILED: rank 1 (local rank 1, pid 4242) on node-3: exit code 7
+
+            Root cause (first observed failure):
+              time:       T+0.250s
+              host:       node-3
+              rank:       1 (local rank 1, role trainer)
+              exit code:  7, pid 4242
+              error file: none
+              hint:
+                no error file and no captured stderr, so the reason is not known. To get it next time, run the worker's main function
+                under `record` (rankrun in Rust, torch.distributed.elastic.multiprocessing.errors in Python), or keep its stderr with
+                --tee 3 or --redirects 3."#]],
+    );
+}
+
+#[test]
+fn one_failure_with_captured_stderr_shows_its_last_lines() {
+    let mut failed = without_file(0, ExitKind::Signal { signal: Signal::ABRT, core_dumped: true }, 0);
+    failed.stderr_tail = vec!["loading\u{1b}[2K".to_owned(), String::new(), "assertion failed: x > 0".to_owned()];
+    check(
+        &trainer([failed]),
+        &expect![[r#"
+            trainer FAILED: rank 0 (local rank 0, pid 4241) on node-3: signal 6 (SIGABRT), core dumped
+
+            Root cause (first observed failure):
+              time:       T+0.000s
+              host:       node-3
+              rank:       0 (local rank 0, role trainer)
+              exit code:  -6 (SIGABRT, core dumped), pid 4241
+              meaning:    the program aborted itself, often a failed assertion or an uncaught C++ exception
+              error file: none
+              last lines of stderr:
+                loading\x1b[2K
+
+                assertion failed: x > 0"#]],
+    );
+}
+
+#[test]
+fn the_facts_of_the_report_of_torch_are_all_there() {
+    let text = include_str!("error_files/torch_exception.json");
+    let mut stopped = without_file(0, signal(Signal::TERM), 6000);
+    stopped.kind = FailureKind::Collateral;
+    check(
+        &trainer([
+            stopped,
+            failure(1, signal(Signal::SEGV), 10, record(text)),
+            without_file(2, ExitKind::Code(3), 6000),
+        ]),
+        &expect![[r#"
+            trainer FAILED: rank 1 (local rank 1, pid 4242) on node-3: signal 11 (SIGSEGV): ValueError: loss is NaN at step 17 — lr=0.1
+
+            Root cause (first observed failure):
+              time:       T+0.010s
+              host:       node-3
+              rank:       1 (local rank 1, role trainer)
+              exit code:  -11 (SIGSEGV), pid 4242
+              meaning:    invalid memory reference, often a fault in native code or a stack overflow
+              error file: /run/1/error.json
+              traceback:
+                Traceback (most recent call last):
+                  File "/usr/lib/python3/dist-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 384, in wrapper
+                    result = f(*args, **kwargs)
+                             ^^^^^^^^^^^^^^^^^^
+                  File "/home/user/w_torch.py", line 5, in main
+                    raise ValueError("loss is NaN at step 17 \u2014 lr=%s" % data["lr"])
+                ValueError: loss is NaN at step 17 — lr=0.1
+
+            Other failures (1):
+              rank 2 (local rank 2, pid 4243): exit code 3
+                at T+6.000s
+
+            Stopped by the launcher after that (1): rank 0"#]],
+    );
+}
+
+#[test]
+fn four_failures_of_four_kinds() {
+    let peer = record(r#"{"message": {"message": "RuntimeError: peer closed\nconnection", "extraInfo": {}}}"#);
+    let broken = ErrorFileReading::Unusable { why: UnusableErrorFile::Truncated { bytes: 44 } };
+    let harmful = record(include_str!("error_files/control_characters.json"));
+    check(
+        &trainer([
+            failure(0, ExitKind::Code(1), 300, peer),
+            failure(1, ExitKind::Code(1), 100, harmful),
+            failure(2, signal(Signal::KILL), 400, broken),
+            without_file(3, ExitKind::Lost, 50),
+        ]),
+        &expect![[r#"
+            trainer FAILED: rank 1 (local rank 1, pid 4242) on node-3: exit code 1: has \x1b[31mcolour\x1b[0m and \x07 bell
+
+            Root cause (first observed failure):
+              time:       T+0.100s
+              host:       node-3
+              rank:       1 (local rank 1, role trainer)
+              exit code:  1, pid 4242
+              error file: /run/1/error.json
+              message:
+                has \x1b[31mcolour\x1b[0m and \x07 bell
+              traceback:
+                line1
+                line2 \x1b]0;title\x07
+
+            Other failures (3):
+              rank 0 (local rank 0, pid 4241): exit code 1: RuntimeError: peer closed...
+                at T+0.300s, error file: /run/0/error.json
+              rank 2 (local rank 2, pid 4243): signal 9 (SIGKILL)
+                at T+0.400s, error file: /run/2/error.json (not usable: it is cut off after 44 bytes, in the middle of its JSON text)
+              rank 3 (local rank 3, pid 4244): exit status lost (taken by another part of the program)
+                at T+0.050s"#]],
+    );
+}
+
+#[test]
+fn of_512_failures_equal_ones_are_shown_once() {
+    let peer = || record(r#"{"message": {"message": "RuntimeError: peer closed connection"}}"#);
+    let failures = (0..512).map(|rank| match rank {
+        300 => failure(rank, ExitKind::Code(1), 5, record(r#"{"message": "CUDA error: device lost"}"#)),
+        _ if rank % 8 == 0 => without_file(rank, signal(Signal::PIPE), 2000 + rank as u64),
+        _ if rank < 256 => failure(rank, ExitKind::Code(1), 1000 + rank as u64, peer()),
+        _ => {
+            let mut stopped = without_file(rank, signal(Signal::TERM), 3000);
+            stopped.kind = FailureKind::Collateral;
+            stopped
+        }
+    });
+    check(
+        &trainer(failures),
+        &expect![[r#"
+            trainer FAILED: rank 300 (local rank 300, pid 4541) on node-3: exit code 1: CUDA error: device lost
+
+            Root cause (first observed failure):
+              time:       T+0.005s
+              host:       node-3
+              rank:       300 (local rank 300, role trainer)
+              exit code:  1, pid 4541
+              error file: /run/300/error.json
+              message:
+                CUDA error: device lost
+
+            Other failures (288):
+              ranks 1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63,65-71,73-79,81-87,89-95,97-103,105-111,113-119,121-127 and 112 more (224 workers): exit code 1: RuntimeError: peer closed connection
+                first at T+1.001s, error file of rank 1: /run/1/error.json
+              ranks 0,8,16,24,32,40,48,56,64,72,80,88,96,104,112,120 and 48 more (64 workers): signal 13 (SIGPIPE)
+                first at T+2.000s
+
+            Stopped by the launcher after that (223): ranks 257-263,265-271,273-279,281-287,289-295,297-299,301-303,305-311,313-319,321-327,329-335,337-343,345-351,353-359,361-367,369-375 and 119 more"#]],
+    );
+}
+
+#[test]
+fn of_512_different_failures_the_earliest_are_shown_and_the_rest_counted() {
+    let failures = (0..512).map(|rank| {
+        let text = format!(r#"{{"message": "KeyError: 'sample-{rank}'"}}"#);
+        failure(rank, ExitKind::Code(1), 1000 - rank as u64, record(&text))
+    });
+    let report = trainer(failures).to_string();
+    let lines: Vec<_> = report.lines().collect();
+    assert!(lines[0].starts_with("trainer FAILED: rank 511 "), "{}", lines[0]);
+    assert!(lines.len() < 60, "{}", lines.len());
+    assert_eq!(lines.last(), Some(&"  and 491 more, later ones: ranks 0-490"));
+}
+
+#[test]
+fn failures_of_several_roles_name_their_roles() {
+    let pairs = vec![
+        ("trainer".to_owned(), without_file(0, ExitKind::Code(1), 20)),
+        ("reader\u{7}".to_owned(), without_file(0, ExitKind::Code(127), 10)),
+    ];
+    check(
+        &ChildFailedError::from_pairs(pairs).unwrap(),
+        &expect![[r#"
+            reader\x07 FAILED: rank 0 (local rank 0, pid 4241): exit code 127
+
+            Root cause (first observed failure):
+              time:       T+0.010s
+              rank:       0 (local rank 0, role reader\x07)
+              exit code:  127, pid 4241
+              meaning:    a shell's code for: program not found
+              error file: none
+              hint:
+                no error file and no captured stderr, so the reason is not known. To get it next time, run the worker's main function
+                under `record` (rankrun in Rust, torch.distributed.elastic.multiprocessing.errors in Python), or keep its stderr with
+                --tee 3 or --redirects 3.
+
+            Other failures (1):
+              trainer rank 0 (local rank 0, pid 4241): exit code 1
+                at T+0.020s"#]],
+    );
+}
+
+#[test]
+fn a_long_traceback_loses_its_middle_and_no_line_is_endless() {
+    let stack: Vec<_> = (0..1000).map(|line| format!("  frame {line}, {}", "x".repeat(line / 999 * 9000))).collect();
+    let text = rankrun_errors::ErrorRecord::new("RecursionError").with_callstack(stack.join("\n")).to_json();
+    let report = trainer([failure(0, ExitKind::Code(1), 0, record(&text))]).to_string();
+    assert!(report.contains("\n    ... 900 lines left out ...\n      frame 920,"));
+    assert!(report.contains("frame 19,") && !report.contains("frame 20,") && report.contains("frame 999, x"));
+    assert!(report.lines().all(|line| line.chars().count() < 2100));
+}
