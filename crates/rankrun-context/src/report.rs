@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use rankrun_errors::ProcessFailure;
+use rankrun_errors::{ObservedExit, ProcessFailure};
 use rankrun_logs::LogsDest;
 use rankrun_process::{Exit, Usage};
 use rankrun_types::PerRank;
@@ -76,7 +76,8 @@ fn suspected_failure(local_rank: usize, facts: &Facts, dest: &LogsDest) -> Optio
     if exit.kind.is_success() {
         return None;
     }
-    Some(ProcessFailure::observe(local_rank, pid, exit.kind, ended, Some(&dest.error_files[local_rank])))
+    let observed = ObservedExit { local_rank, pid, exit: exit.kind, started_at: facts.started, ended_at: ended };
+    Some(ProcessFailure::observe_exit(observed, Some(&dest.error_files[local_rank])))
 }
 
 /// Adds the worker's last words where its standard error was captured.
