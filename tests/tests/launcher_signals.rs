@@ -1,0 +1,78 @@
+//! Signals to the launcher: passed on with grace, then by force; and SIGKILL, which it cannot answer.
+
+use std::time::Duration;
+
+use rankrun::Signal;
+use rankrun_testkit::{Launcher, MARK, Running, assert_no_process_left, eventually, processes_with_env};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn start(script: &str, n: &str) -> Running {
+    let running = Launcher::rankrun().args(["-n", n, "-t", "1", "sh", "-c", script]).spawn();
+    running.wait_for_stdout("ready", SOON);
+    running
+}
+
+#[test]
+fn a_stop_signal_ends_the_workers_and_the_exit_code_says_which() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)] {
+        let mut running = start("echo ready; exec sleep 600", "2");
+        running.signal(signal);
+        let output = running.wait_timeout(SOON);
+        assert_eq!(output.code, Some(code), "{}", output.stderr_text());
+        assert!(output.stderr_text().contains(&format!("stopped by {signal}")), "{}", output.stderr_text());
+        assert!(processes_with_env(MARK, running.mark()).is_empty());
+    }
+}
+
+#[test]
+fn workers_get_the_signal_itself_and_time_to_end() {
+    let mut running = start("trap 'echo got it; exit 0' INT; echo ready; while :; do sleep 0.05; done", "2");
+    running.signal(Signal::INT);
+    let output = running.wait_timeout(SOON);
+    assert_eq!(output.code, Some(130));
+    assert_eq!(output.stdout_text().matches("got it").count(), 2, "{}", output.stdout_text());
+}
+
+#[test]
+fn a_second_signal_kills_who_ignores_the_first() {
+    let mut running = start("trap '' TERM INT; echo ready; while :; do sleep 600; done", "2");
+    running.signal(Signal::TERM);
+    running.signal(Signal::INT);
+    let output = running.wait_timeout(SOON);
+    assert_eq!(output.code, Some(143), "the first signal is the reason");
+    assert!(processes_with_env(MARK, running.mark()).is_empty());
+}
+
+#[test]
+fn the_shutdown_timeout_bounds_the_grace() {
+    let script = "trap '' TERM; echo ready; while :; do sleep 600; done";
+    let args = ["-n", "2", "-t", "1", "--shutdown-timeout", "0.2", "sh", "-c", script];
+    let mut running = Launcher::rankrun().args(args).spawn();
+    running.wait_for_stdout("ready", SOON);
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_timeout(SOON).code, Some(143));
+}
+
+#[test]
+fn workers_die_with_a_launcher_that_is_killed() {
+    let mut running = start("echo ready; exec sleep 600", "3");
+    eventually("three workers and the launcher run", SOON, || running.processes().len() == 4);
+    running.signal(Signal::KILL);
+    running.wait_timeout(SOON);
+    assert_no_process_left(MARK, running.mark());
+}
+
+#[test]
+fn an_ignored_hangup_stays_ignored() {
+    let script = "trap '' HUP; exec \"$0\" -n 1 -t 1 sh -c 'echo ready; while [ ! -e \"$FLAG\" ]; do sleep 0.02; done'";
+    let dir = tempfile::tempdir().unwrap();
+    let flag = dir.path().join("flag");
+    let rankrun = rankrun_testkit::binary("rankrun-cli", "rankrun");
+    let mut running = Launcher::new("sh").args(["-c", script]).arg(rankrun).env("FLAG", &flag).spawn();
+    running.wait_for_stdout("ready", SOON);
+    running.signal(Signal::HUP);
+    std::fs::write(&flag, "").unwrap();
+    let output = running.wait_timeout(SOON);
+    assert_eq!(output.code, Some(0), "{}", output.stderr_text());
+}
