@@ -38,6 +38,7 @@ pub(crate) fn run(plan: Plan) -> u8 {
         if code == exit_code::SUCCESS && !plan.captures_output() {
             discard(&logs);
         } else if let Some(dir) = logs.run_dir() {
+            logs.keep_run_dir();
             say(&format!("logs and error files are in {}", dir.display()));
         }
     }

@@ -69,6 +69,8 @@ struct State {
     /// The log directory, absolute, and which directories on its path were made here, outermost first.
     base: Option<(PathBuf, Vec<PathBuf>)>,
     run: Option<Run>,
+    /// The directories of temporary runs, outermost first, to be removed at the end if they are empty.
+    temporary: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -80,7 +82,8 @@ struct Run {
 impl DefaultLogsSpecs {
     /// Logs under `log_dir`, which is made when it is needed.
     ///
-    /// Without one, a temporary directory `rankrun_<random>` with mode 0700 is used. A relative path counts from the
+    /// Without one, a temporary directory `rankrun_<random>` with mode 0700 is used; those of its directories that are
+    /// empty when this object is dropped, and it itself if no file is in it, are removed then. A relative path counts from the
     /// directory that is current when [`reify`](LogsSpecs::reify) is called.
     #[must_use]
     pub fn new(log_dir: Option<PathBuf>, redirects: impl Into<StdSpec>, tee: impl Into<StdSpec>) -> Self {
@@ -119,13 +122,14 @@ impl DefaultLogsSpecs {
     /// [`LogsError::Remove`]; it can be tried again.
     pub fn remove_run_dir(&self) -> Result<(), LogsError> {
         let mut state = self.state();
-        let Some(run) = &state.run else { return Ok(()) };
+        let Some(run) = state.run.clone() else { return Ok(()) };
         match fs::remove_dir_all(&run.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(LogsError::Remove { path: run.path.clone(), source: error });
+                return Err(LogsError::Remove { path: run.path, source: error });
             }
             _ => state.run = None,
         }
+        state.temporary.retain(|path| !path.starts_with(&run.path));
         if let Some((_, made)) = state.base.take() {
             for path in made.iter().rev() {
                 // One that others use is not empty, and stays.
@@ -133,6 +137,11 @@ impl DefaultLogsSpecs {
             }
         }
         Ok(())
+    }
+
+    /// Leaves a temporary run directory where it is when this object is dropped, even if it is empty.
+    pub fn keep_run_dir(&self) {
+        self.state().temporary.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -207,8 +216,11 @@ impl LogsSpecs for DefaultLogsSpecs {
         for local_rank in 0..envs.len() {
             made.dir(&attempt.join(local_rank.to_string()))?;
         }
-        made.keep();
         let base_made = base_made.keep();
+        let made = made.keep();
+        if self.log_dir.is_none() {
+            state.temporary.extend(base_made.iter().chain(&made).cloned());
+        }
         if state.base.is_none() || !base_made.is_empty() {
             state.base = Some((base, base_made));
         }
@@ -218,6 +230,15 @@ impl LogsSpecs for DefaultLogsSpecs {
 
     fn root_log_dir(&self) -> Option<&Path> {
         self.log_dir.as_deref()
+    }
+}
+
+impl Drop for DefaultLogsSpecs {
+    fn drop(&mut self) {
+        for path in self.state().temporary.iter().rev() {
+            // One that holds a log or an error file is not empty, and stays.
+            let _ = fs::remove_dir(path);
+        }
     }
 }
 

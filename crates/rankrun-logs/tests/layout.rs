@@ -201,3 +201,30 @@ fn specs_are_usable_behind_a_trait_object_on_another_thread() {
     let dest = std::thread::spawn(move || specs.reify(&envs(1, "a", "0"))).join().unwrap().unwrap();
     assert!(dest.error_files[0].starts_with(root.path()));
 }
+
+#[test]
+fn a_temporary_run_goes_when_it_is_dropped_but_for_what_holds_a_file() {
+    let specs = DefaultLogsSpecs::new(None, Std::NONE, Std::NONE);
+    let dest = specs.reify(&envs(2, "temporary", "0")).unwrap();
+    let run_dir = specs.run_dir().unwrap();
+    drop(specs);
+    assert!(!run_dir.parent().unwrap().exists(), "nothing was in it");
+
+    let specs = DefaultLogsSpecs::new(None, Std::NONE, Std::NONE);
+    let kept = specs.reify(&envs(2, "temporary", "0")).unwrap();
+    std::fs::write(&kept.error_files[1], "{}").unwrap();
+    let run_dir = specs.run_dir().unwrap();
+    drop(specs);
+    assert!(kept.error_files[1].exists());
+    assert!(!kept.error_files[0].parent().unwrap().exists(), "empty");
+    std::fs::remove_dir_all(run_dir.parent().unwrap()).unwrap();
+    assert!(!dest.error_files[0].exists());
+
+    let specs = DefaultLogsSpecs::new(None, Std::NONE, Std::NONE);
+    specs.reify(&envs(1, "temporary", "0")).unwrap();
+    specs.keep_run_dir();
+    let run_dir = specs.run_dir().unwrap();
+    drop(specs);
+    assert!(run_dir.exists(), "kept on request");
+    std::fs::remove_dir_all(run_dir.parent().unwrap()).unwrap();
+}
