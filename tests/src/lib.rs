@@ -27,3 +27,8 @@ pub fn has_python(what: &str) -> bool {
 pub fn kept_runs(tmp: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(tmp).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
+
+/// Compiles the example of the workspace's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

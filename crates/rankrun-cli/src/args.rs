@@ -17,6 +17,7 @@ use rankrun::crates::types::MAX_LOCAL_RANK;
 #[command(
     name = "rankrun",
     version,
+    max_term_width = 100,
     override_usage = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...",
     after_help = "SPEC is a mode for all ranks (0 none, 1 out, 2 err, 3 all, or those names) or RANKS:MODE,... where RANKS is \
                   a rank, a range a-b, or * for all others: 3   0:out,1-3:all   *:err\n\n\

@@ -96,6 +96,7 @@ fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
         },
         RunState::Failed => match ChildFailedError::new(&plan.role, result.failures.clone()) {
             Ok(error) => {
+                let error = error.with_host(host_name());
                 let _ = writeln!(std::io::stderr().lock(), "{error}");
                 let (_, failure) = error.get_first_failure();
                 failure.exit.shell_code()
@@ -110,6 +111,12 @@ fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
             exit_code::LAUNCHER_FAILED
         }
     }
+}
+
+/// This host's name; `localhost` where the kernel does not say.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
 }
 
 /// Removes the run directory, of which nobody needs anything.
