@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal as NixSignal, kill};
 use nix::unistd::Pid;
 use rankrun_types::Signal;
+use tempfile::TempDir;
 
 use crate::process_table::list;
 use crate::{
@@ -25,7 +26,8 @@ pub const MARK: &str = "RANKRUN_TEST_MARK";
 /// A program to run in a test: its arguments and environment, and a mark of its own in the latter.
 ///
 /// Stdin is `/dev/null`. Stdout and stderr go to unnamed files, so that nothing can hang on a pipe that a process left
-/// behind still holds, unless set otherwise.
+/// behind still holds, unless set otherwise. `TMPDIR` is a directory of its own that goes with the [`Running`], unless
+/// set otherwise.
 #[derive(Debug)]
 #[must_use = "it runs only when told to"]
 pub struct Launcher {
@@ -62,6 +64,8 @@ pub struct Running {
     stdout: File,
     stderr: File,
     ended: Option<(ExitStatus, Duration)>,
+    /// Removed last, when no process is left that could use it.
+    _tmp: TempDir,
 }
 
 impl Launcher {
@@ -135,6 +139,10 @@ impl Launcher {
         let program = PathBuf::from(self.command.get_program());
         let stdout = unnamed_file();
         let stderr = unnamed_file();
+        let tmp = tempfile::tempdir().expect("a temporary directory for the program");
+        if self.command.get_envs().all(|(name, _)| name != "TMPDIR") {
+            self.command.env("TMPDIR", tmp.path());
+        }
         self.command
             .env(MARK, &self.mark)
             .stdin(Stdio::null())
@@ -145,7 +153,7 @@ impl Launcher {
             Ok(child) => child,
             Err(error) => panic!("{} does not start: {error}", program.display()),
         };
-        Running { child, mark: self.mark, started, stdout, stderr, ended: None }
+        Running { child, mark: self.mark, started, stdout, stderr, ended: None, _tmp: tmp }
     }
 
     /// Runs the program to its end.
