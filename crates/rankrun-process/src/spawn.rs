@@ -174,6 +174,13 @@ impl Spawner {
             parent: unsafe { libc::getpid() },
             failure: Failure::none(),
         };
+        // Where there are no pidfds: what stands in for one, made while there is no process that could be lost.
+        let event = if sys::has_pidfd() {
+            None
+        } else {
+            Some(Child::event().map_err(|errno| SpawnError::Clone { program: command.program.clone(), errno })?)
+        };
+        let identify = if event.is_none() { libc::CLONE_PIDFD } else { 0 };
         let mut pidfd: libc::c_int = -1;
         let mask = sys::block_all_signals().map_err(|errno| command.error(SpawnStep::Session, errno))?;
         // SAFETY: the stack is ours alone and large enough for `entry::run`; with CLONE_VFORK this thread sleeps until
@@ -183,7 +190,7 @@ impl Spawner {
             libc::clone(
                 run,
                 self.stack.top(),
-                libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
+                libc::CLONE_VM | libc::CLONE_VFORK | identify | libc::SIGCHLD,
                 ptr::from_ref(&plan).cast_mut().cast(),
                 &raw mut pidfd,
             )
@@ -193,8 +200,17 @@ impl Spawner {
         let Ok(pid) = u32::try_from(pid) else {
             return Err(SpawnError::Clone { program: command.program, errno });
         };
-        // SAFETY: clone succeeded, so the kernel has stored a new descriptor that nobody else has.
-        let mut child = Child::new(pid, unsafe { OwnedFd::from_raw_fd(pidfd) });
+        let child = match event {
+            // SAFETY: clone succeeded, so the kernel has stored a new descriptor that nobody else has.
+            None => Ok(Child::with_pidfd(pid, unsafe { OwnedFd::from_raw_fd(pidfd) })),
+            Some(event) => Child::with_thread(pid, event),
+        };
+        let mut child = child.map_err(|errno| {
+            // No thread to wait for it: it must not run on unsupervised. Nobody else reaps it before us.
+            let _ = sys::kill(pid, libc::SIGKILL);
+            let _ = sys::waitid(sys::Whom::Pid(pid), 0);
+            SpawnError::Clone { program: command.program.clone(), errno }
+        })?;
         match plan.failure.get() {
             None => Ok(child),
             Some((step, errno)) => {

@@ -3,7 +3,7 @@
 //! Not here: any decision. Each function is one call and returns the kernel's errno as it came.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_long};
 
@@ -35,24 +35,30 @@ pub(crate) struct Waited {
     pub(crate) usage: libc::rusage,
 }
 
-/// waitid(2) on a pidfd for an ended child; `None` while it runs. `flags` is added to `WEXITED`.
+/// Which child waitid(2) is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Whom<'a> {
+    /// The process that a pidfd stands for.
+    Pidfd(BorrowedFd<'a>),
+    /// The child with this number.
+    Pid(u32),
+}
+
+/// waitid(2) for an ended child; `None` while it runs, if `flags` has `WNOHANG`. `flags` is added to `WEXITED`.
 ///
 /// The raw system call, because glibc's wrapper leaves out the fifth argument, the resource usage.
-pub(crate) fn waitid(pidfd: BorrowedFd<'_>, flags: c_int) -> Result<Option<Waited>, Errno> {
+pub(crate) fn waitid(whom: Whom<'_>, flags: c_int) -> Result<Option<Waited>, Errno> {
+    let (kind, id) = match whom {
+        Whom::Pidfd(pidfd) => (libc::P_PIDFD, c_long::from(pidfd.as_raw_fd())),
+        Whom::Pid(pid) => (libc::P_PID, c_long::from(pid)),
+    };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     loop {
         // SAFETY: both pointers are to live, writable memory of the kernel's layout, and zeroed memory is a valid
         // value of either type, so that they are initialised even where the kernel writes nothing.
         let result = check(unsafe {
-            libc::syscall(
-                libc::SYS_waitid,
-                libc::P_PIDFD,
-                pidfd.as_raw_fd(),
-                info.as_mut_ptr(),
-                libc::WEXITED | flags,
-                usage.as_mut_ptr(),
-            )
+            libc::syscall(libc::SYS_waitid, kind, id, info.as_mut_ptr(), libc::WEXITED | flags, usage.as_mut_ptr())
         });
         match result {
             Err(libc::EINTR) => {}
@@ -65,6 +71,50 @@ pub(crate) fn waitid(pidfd: BorrowedFd<'_>, flags: c_int) -> Result<Option<Waite
     // SAFETY: si_pid and si_status are plain integers of the union's SIGCHLD member, and every bit pattern is valid.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     Ok((pid != 0).then_some(Waited { code: info.si_code, status, usage }))
+}
+
+/// The wait status of a process that somebody else has reaped, where the kernel still knows it (Linux 6.15).
+pub(crate) fn status_after_reaping(pidfd: BorrowedFd<'_>) -> Option<c_int> {
+    // ioctl_pidfd(2): `PIDFD_GET_INFO` with the first version of `struct pidfd_info`, 64 bytes: a mask, in and out, at
+    // 0, and the exit status at 60.
+    const PIDFD_GET_INFO: libc::Ioctl = 0xC040_FF0B_u32 as libc::Ioctl;
+    const PIDFD_INFO_EXIT: u64 = 1 << 3;
+    const EXIT_STATUS: usize = 60;
+    #[repr(C, align(8))]
+    struct Info([u8; 64]);
+    let mut info = Info([0; 64]);
+    info.0[..8].copy_from_slice(&PIDFD_INFO_EXIT.to_ne_bytes());
+    // SAFETY: the kernel writes at most the 64 bytes that the request's number states.
+    if unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_INFO, info.0.as_mut_ptr()) } < 0 {
+        return None;
+    }
+    let mask = u64::from_ne_bytes(info.0[..8].try_into().ok()?);
+    let status = c_int::from_ne_bytes(info.0[EXIT_STATUS..].try_into().ok()?);
+    (mask & PIDFD_INFO_EXIT != 0).then_some(status)
+}
+
+/// A pidfd for a process that exists at this moment.
+pub(crate) fn pidfd_open(pid: u32) -> Result<OwnedFd, Errno> {
+    // SAFETY: takes two integers.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
+}
+
+/// Whether processes can be held by pidfd here: Linux 5.4, and no filter that forbids it.
+///
+/// `RANKRUN_NO_PIDFD` in the environment makes it `false`, for tests.
+pub(crate) fn has_pidfd() -> bool {
+    static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        if std::env::var_os("RANKRUN_NO_PIDFD").is_some_and(|value| !value.is_empty()) {
+            return false;
+        }
+        let Ok(pidfd) = pidfd_open(std::process::id()) else { return false };
+        // Asking for ourselves as a child must fail for that reason, not because the question is not understood.
+        pidfd_signal(pidfd.as_fd(), 0).is_ok()
+            && matches!(waitid(Whom::Pidfd(pidfd.as_fd()), libc::WNOHANG), Err(libc::ECHILD))
+    })
 }
 
 /// pidfd_send_signal(2) to the process; signal 0 only asks whether it is there.
@@ -95,14 +145,18 @@ fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: c_int, flags: libc::c_uint) 
 pub(crate) fn has_group_signals() -> bool {
     static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *ANSWER.get_or_init(|| {
-        // SAFETY: takes two integers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
-        let Ok(fd) = check(fd) else { return false };
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-        let pidfd = unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd as c_int) };
         // ESRCH: understood, but this process leads no group.
-        matches!(pidfd_signal_group(std::os::fd::AsFd::as_fd(&pidfd), 0), Ok(()) | Err(libc::ESRCH))
+        let understood = |pidfd: OwnedFd| matches!(pidfd_signal_group(pidfd.as_fd(), 0), Ok(()) | Err(libc::ESRCH));
+        has_pidfd() && pidfd_open(std::process::id()).is_ok_and(understood)
     })
+}
+
+/// kill(2) to one process.
+pub(crate) fn kill(pid: u32, signal: c_int) -> Result<(), Errno> {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return Err(libc::ESRCH) };
+    debug_assert!(pid > 0, "0 would mean our own group");
+    // SAFETY: takes two integers.
+    check(c_long::from(unsafe { libc::kill(pid, signal) })).map(drop)
 }
 
 /// kill(2) to the process group `pgid`.
