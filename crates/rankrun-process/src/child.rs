@@ -194,7 +194,9 @@ impl Child {
         let sent = match &self.identity {
             Identity::Pidfd(pidfd) => sys::pidfd_signal(pidfd.as_fd(), signal.as_raw()),
             // An ended process keeps its number until we reap it, unless another part of the program has.
-            Identity::Number(_) if self.holds_pid && sys::waitid(self.whom(), libc::WNOHANG | libc::WNOWAIT).is_ok() => {
+            Identity::Number(_)
+                if self.holds_pid && sys::waitid(self.whom(), libc::WNOHANG | libc::WNOWAIT).is_ok() =>
+            {
                 sys::kill(self.pid, signal.as_raw())
             }
             Identity::Number(_) => Err(libc::ESRCH),

@@ -2,7 +2,8 @@
 //!
 //! Here: [`Command`] and [`Spawner`] (start a worker without fork, in a session of its own), [`Child`] (one started
 //! process and its process group, held by pidfd), [`SignalWatcher`] (signals to this program as a readable file
-//! descriptor). It is the only crate of rankrun with `unsafe` code, and each block says why it is sound.
+//! descriptor), [`Tree`] (what a group's processes started and left), [`Guardian`] (ends that when this program is killed).
+//! It is the only crate of rankrun with `unsafe` code, and each block says why it is sound.
 //! Not here: what a group of workers should do when one of them ends (`rankrun-context`), and log files.
 //!
 //! ```
@@ -22,14 +23,18 @@
 mod child;
 mod command;
 mod entry;
+mod guardian;
 mod spawn;
 mod sys;
 mod table;
+mod tree;
 mod watch;
 
 pub use child::{Child, Exit, SignalError, Usage, WaitError};
 pub use command::{Command, Stdio};
+pub use guardian::Guardian;
 pub use spawn::{SpawnError, SpawnStep, Spawner};
+pub use tree::{Member, Orphans, Tree, become_subreaper};
 pub use watch::{SignalWatcher, WatchError};
 
 #[cfg(doctest)]

@@ -1,0 +1,135 @@
+//! A small process that outlives a killed launcher just long enough to end what it left: [`Guardian`].
+//!
+//! Not here: workers, which the kernel kills when their launcher dies (`PR_SET_PDEATHSIG`); the guardian is for what
+//! they had started. It is this program executed again: a function that the dynamic linker calls before `main` looks
+//! for [`MARK`] in the environment and, where it is set, becomes the guardian and never returns. So it works in every
+//! program that links this crate, without a line in its `main`, and none of that program's own code runs in it.
+
+use std::ffi::{CStr, CString};
+use std::io::{PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rankrun_types::Signal;
+
+use crate::{Child, Command, Orphans, SpawnError, Spawner, Stdio, Tree};
+
+/// Set to the group's cookie in the guardian's environment, and nowhere else.
+const MARK: &CStr = c"RANKRUN_GUARDIAN";
+
+/// How long a guardian goes on looking for processes that do not die.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often in a row nothing must be found before the guardian believes it.
+const EMPTY_LOOKS: u32 = 2;
+
+/// A started guardian. Dropping it dismisses it.
+///
+/// It waits, without any wake-up, for this program's end; then it kills, held by pidfd, each process that carries the
+/// group's cookie or is in a worker's session, and ends. It ends as well when it is dismissed.
+#[derive(Debug)]
+pub struct Guardian {
+    child: Child,
+    pipe: PipeWriter,
+}
+
+impl Guardian {
+    /// Starts a guardian for the group with this cookie and returns without waiting for it to be ready.
+    ///
+    /// # Errors
+    /// [`SpawnError`] if this program cannot be executed again.
+    pub fn start(spawner: &mut Spawner, cookie: &str) -> Result<Self, SpawnError> {
+        let program = "/proc/self/exe";
+        let no_pipe = |error: std::io::Error| SpawnError::Prepare {
+            what: "pipe for the guardian",
+            errno: error.raw_os_error().unwrap_or(libc::EMFILE),
+        };
+        let (reader, pipe) = std::io::pipe().map_err(no_pipe)?;
+        let name = MARK.to_str().unwrap_or_default();
+        let command = Command::new(program)
+            .envs([(name, cookie)])
+            .stdin(Stdio::Fd(OwnedFd::from(reader)))
+            // It must outlive this program.
+            .parent_death_signal(None);
+        Ok(Self { child: spawner.spawn(command)?, pipe })
+    }
+
+    /// The guardian's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Tells of a worker that was started: whatever is in its session is the group's.
+    pub fn add_worker(&mut self, pid: u32) {
+        self.tell(b'+', pid);
+    }
+
+    /// Tells that a worker's session is empty and its number free for others.
+    pub fn remove_session(&mut self, pid: u32) {
+        self.tell(b'-', pid);
+    }
+
+    fn tell(&mut self, what: u8, pid: u32) {
+        let mut message = [what, 0, 0, 0, 0];
+        message[1..].copy_from_slice(&pid.to_ne_bytes());
+        // A guardian that is gone cannot be told; the group is no worse off than without one. The pipe holds over ten
+        // thousand messages, and the guardian reads them as they come.
+        let _ = self.pipe.write_all(&message);
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // SIGKILL is its dismissal: it holds nothing, and it cannot come too late.
+        let _ = self.child.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// Called by the dynamic linker in every program that links this crate, before `main`.
+#[used]
+// SAFETY: .init_array holds pointers to functions that take nothing the callee needs and return nothing.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+extern "C" fn before_main() {
+    // SAFETY: no other thread exists yet, so the environment does not change while it is read.
+    let cookie = unsafe {
+        let value = libc::getenv(MARK.as_ptr());
+        if value.is_null() {
+            return;
+        }
+        CString::from(CStr::from_ptr(value))
+    };
+    guard(&cookie.to_string_lossy());
+    // SAFETY: ends this process; there is nothing to run at exit.
+    unsafe { libc::_exit(0) }
+}
+
+/// The guardian's life.
+fn guard(cookie: &str) {
+    let mut tree = Tree::new(cookie, Orphans::Leave);
+    let mut stdin = std::io::stdin().lock();
+    let mut message = [0; 5];
+    // The end of the pipe is the launcher's end: it alone has the other side.
+    while stdin.read_exact(&mut message).is_ok() {
+        let pid = u32::from_ne_bytes([message[1], message[2], message[3], message[4]]);
+        match message[0] {
+            b'+' => tree.add_worker(pid),
+            _ => tree.remove_session(pid),
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let (mut pause, mut empty) = (Duration::from_millis(1), 0);
+    while empty < EMPTY_LOOKS && Instant::now() < deadline {
+        let members = tree.members(&[]).unwrap_or_default();
+        empty = if members.is_empty() { empty + 1 } else { 0 };
+        for member in members {
+            member.signal(Signal::KILL);
+        }
+        // sleep: gives what was killed time to vanish; the guardian has nothing else to do.
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,97 @@
+//! Finding and ending what a worker started. One test, because a subreaper is a whole process, and it owns all children.
+
+#![expect(clippy::unwrap_used, reason = "clippy knows test functions, not their helpers")]
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use rankrun_process::{Child, Command, Member, Orphans, Spawner, Stdio, Tree, become_subreaper};
+use rankrun_types::Signal;
+
+/// Runs a worker whose script starts something in the background and then says so, and waits for both.
+fn worker(cookie: &str, script: &str) -> Child {
+    let (mut said, end) = std::io::pipe().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let command = Command::new("sh")
+        .args(["-c", script])
+        .envs([("RANKRUN_GROUP", format!("outer:{cookie}")), ("PATH", path)])
+        .stdout(Stdio::Fd(end.into()));
+    let mut child = Spawner::new().unwrap().spawn(command).unwrap();
+    let mut byte = [0];
+    said.read_exact(&mut byte).unwrap();
+    child.wait().unwrap();
+    child
+}
+
+fn names(members: &[Member]) -> Vec<String> {
+    let mut names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Waits until the tree is made of processes with these names.
+fn assert_members(tree: &Tree, expected: &[&str]) {
+    let start = Instant::now();
+    loop {
+        let names = names(&tree.members(&[]).unwrap());
+        if names == expected {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{names:?}, expected {expected:?}");
+        std::thread::yield_now();
+    }
+}
+
+fn end_all(tree: &Tree) {
+    let start = Instant::now();
+    loop {
+        let members = tree.members(&[]).unwrap();
+        tree.reap_orphans(&[]);
+        if members.is_empty() {
+            return;
+        }
+        for member in &members {
+            member.signal(Signal::KILL);
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "still there: {:?}", names(&members));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_left_the_group_the_session_or_the_environment_is_found_and_nothing_else() {
+    let cookie = format!("test-{}", std::process::id());
+    let mut stranger = std::process::Command::new("sleep").arg("600").env("RANKRUN_GROUP", "another").spawn().unwrap();
+
+    // A daemon with a session of its own is known by its cookie.
+    let tree = Tree::new(&cookie, Orphans::Leave);
+    worker(&cookie, "setsid sh -c 'echo; exec sleep 600' &");
+    assert_members(&tree, &["sleep"]);
+    assert!(!tree.is_surely_empty(), "without orphans nothing is sure");
+    end_all(&tree);
+
+    // One without the environment is known by its session.
+    let mut tree = Tree::new(&cookie, Orphans::Leave);
+    let child = worker(&cookie, "env -i sh -c 'echo; exec sleep 600' &");
+    assert!(tree.members(&[]).unwrap().is_empty());
+    tree.add_worker(child.pid());
+    assert_members(&tree, &["sleep"]);
+    end_all(&tree);
+
+    // One without either is known by whose child it has become, and so are its own children.
+    become_subreaper().unwrap();
+    let daemon = "setsid env -i sh -c 'echo; sleep 600; :' &";
+    worker(&cookie, daemon);
+    let adopting = Tree::new(&cookie, Orphans::Adopt);
+    assert!(adopting.members(&[]).unwrap().is_empty(), "it could be somebody else's");
+    let mut owning = Tree::new(&cookie, Orphans::Own);
+    owning.add_stranger(stranger.id());
+    assert_members(&owning, &["sh", "sleep"]);
+    assert!(!owning.is_surely_empty());
+    end_all(&owning);
+    assert!(owning.is_surely_empty(), "and the zombies of what was adopted are reaped");
+
+    assert!(stranger.try_wait().unwrap().is_none(), "a process of somebody else's is not touched");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
