@@ -5,9 +5,10 @@
 use std::fmt::Write;
 use std::hint::black_box;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput};
 use rankrun::StdSpec;
 use rankrun::crates::logs::LineSplitter;
+use rankrun_benches::Options;
 
 const CHUNK: usize = 64 * 1024;
 const LINE: usize = 100;
@@ -44,5 +45,15 @@ fn split(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, parse, split);
-criterion_main!(benches);
+fn main() {
+    // `cargo bench -- --check` gives all benchmarks the same options; those of the others criterion would refuse.
+    let mut criterion = match Options::parse(std::env::args().skip(1)) {
+        Ok(Options { measure: true, rounds, check, filters }) if check || rounds.is_some() => {
+            filters.into_iter().fold(Criterion::default(), Criterion::with_filter)
+        }
+        _ => Criterion::default().configure_from_args(),
+    };
+    parse(&mut criterion);
+    split(&mut criterion);
+    criterion.final_summary();
+}
