@@ -12,25 +12,38 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::raise;
 use nix::sys::time::TimeSpec;
 use parking_lot::Mutex;
 use rankrun_errors::SignalException;
-use rankrun_process::{SignalWatcher, WatchError};
+use rankrun_process::{Orphans, SignalWatcher, WatchError};
 use rankrun_types::{PerRank, Signal};
 
 use crate::driver::Driver;
 use crate::error::{StartError, WaitError};
-use crate::machine::StopPolicy;
 use crate::outcome::RunProcsResult;
+use crate::policy::StopPolicy;
+use crate::signals::{Meaning, SignalPlan};
 use crate::spec::GroupSpec;
 
+/// How long to wait for the workers to be stopped before this program stops itself.
+const SUSPEND_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What the handle asks of the driver.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Request {
     /// Stop the group.
     Stop { signal: Signal, grace: Duration },
+    /// Stop the group if it is still being started; a group that runs takes no notice.
+    AbortStart { signal: Signal, grace: Duration },
     /// Pass a signal to the workers.
     Forward { signal: Signal },
+    /// Stop the workers as by Ctrl-Z, and say when that is done.
+    Suspend { done: Sender<()> },
+    /// Let suspended workers go on.
+    Resume,
+    /// Reap adopted orphans that have ended.
+    ReapOrphans,
 }
 
 /// What the handle and the driver share.
@@ -38,6 +51,8 @@ pub(crate) enum Request {
 pub(crate) struct Shared {
     /// Wakes the driver when a request waits.
     pub(crate) requests: EventFd,
+    /// Readable from the moment that it is known how the start went; never read.
+    started: EventFd,
     /// Readable from the moment that the result is there; never read.
     done: EventFd,
     result: Mutex<Option<Arc<RunProcsResult>>>,
@@ -50,11 +65,15 @@ impl Shared {
                 EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
                     .map_err(|errno| StartError::Driver { name: name.to_owned(), what: "eventfd", errno: errno as i32 })
             };
-        Ok(Self { requests: event()?, done: event()?, result: Mutex::new(None) })
+        Ok(Self { requests: event()?, started: event()?, done: event()?, result: Mutex::new(None) })
     }
 
     pub(crate) fn is_done(&self) -> bool {
         self.result.lock().is_some()
+    }
+
+    pub(crate) fn say_started(&self) {
+        let _ = self.started.write(1);
     }
 
     /// Makes the result known; a second one is ignored.
@@ -78,6 +97,7 @@ impl Drop for LastResort {
         if !self.shared.is_done() {
             self.shared.publish(RunProcsResult::unknown(self.local_world_size));
         }
+        self.shared.say_started();
     }
 }
 
@@ -120,7 +140,11 @@ pub struct PContext {
     thread: Option<JoinHandle<()>>,
     pids: Option<PerRank<u32>>,
     stop_requested: AtomicBool,
+    orphans: Orphans,
     watcher: Option<SignalWatcher>,
+    plan: SignalPlan,
+    /// A signal that came during the start, too late to end it; the first wait returns it.
+    early_signal: Mutex<Option<Signal>>,
 }
 
 impl PContext {
@@ -136,6 +160,7 @@ impl PContext {
             cookie: new_cookie(),
             stop_policy: spec.stop_policy,
             local_world_size: spec.local_world_size(),
+            orphans: spec.orphans,
             spec: Some(spec),
             shared,
             requests,
@@ -144,16 +169,18 @@ impl PContext {
             pids: None,
             stop_requested: AtomicBool::new(false),
             watcher: None,
+            plan: SignalPlan::default(),
+            early_signal: Mutex::new(None),
         })
     }
 
     /// Starts all workers and returns when each runs its program.
     ///
     /// All or nothing: if one cannot be started, those before it are killed and reaped before the error returns.
-    /// Blocks for about half a millisecond a worker.
+    /// Blocks for about half a millisecond a worker. A watched signal that stops ends the start between two workers.
     ///
     /// # Errors
-    /// [`StartError`], which names the rank, the program, the step and the errno.
+    /// [`StartError`], which names the rank, the program, the step and the errno; [`StartError::Stopped`] after a signal.
     pub fn start(&mut self) -> Result<(), StartError> {
         let (Some(spec), Some(receiver)) = (self.spec.take(), self.receiver.take()) else {
             return Err(StartError::AlreadyStarted { name: self.name.clone() });
@@ -171,12 +198,26 @@ impl PContext {
         let refused = |errno| StartError::Driver { name: self.name.clone(), what: "thread", errno };
         let thread = thread.map_err(|error| refused(error.raw_os_error().unwrap_or(Errno::EAGAIN as i32)))?;
         self.thread = Some(thread);
+        let mut stopped_by = None;
+        loop {
+            if self.is_readable(&self.shared.started, None) {
+                break;
+            }
+            if let Some(signal) = self.next_signal() {
+                self.request(Request::AbortStart { signal, grace: self.stop_policy.grace });
+                stopped_by.get_or_insert(signal);
+            }
+        }
         match started.recv() {
             Ok(Ok(pids)) => {
                 self.pids = Some(pids);
+                *self.early_signal.lock() = stopped_by;
                 Ok(())
             }
-            Ok(Err(error)) => {
+            Ok(Err(mut error)) => {
+                if let StartError::Stopped { signal, .. } = &mut error {
+                    *signal = stopped_by;
+                }
                 self.join();
                 Err(error)
             }
@@ -222,37 +263,81 @@ impl PContext {
             if let Some(result) = self.poll() {
                 return Ok(Some(result));
             }
+            if let Some(signal) = self.early_signal.lock().take() {
+                return Err(SignalException::new(format!("this launcher got {signal} while it started"), signal).into());
+            }
             if self.thread.is_none() {
                 return Err(WaitError::NotStarted { name: self.name.clone() });
             }
-            if let Some(signal) = self.watcher.as_ref().and_then(SignalWatcher::try_read) {
+            if let Some(signal) = self.next_signal() {
                 return Err(SignalException::new(format!("this launcher got {signal}"), signal).into());
             }
-            if self.wait_for_news(deadline) == 0 && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if !self.is_readable(&self.shared.done, deadline) && deadline.is_some_and(|d| d <= Instant::now()) {
                 return Ok(self.poll());
             }
         }
     }
 
-    /// Blocks until the result or a signal is there or the time is over; says how many of them are.
-    fn wait_for_news(&self, deadline: Option<Instant>) -> i32 {
-        let mut fds = vec![PollFd::new(self.shared.done.as_fd(), PollFlags::POLLIN)];
+    /// Blocks until the event is there, a signal came, or the time is over, and says whether the event is there.
+    fn is_readable(&self, event: &EventFd, deadline: Option<Instant>) -> bool {
+        let mut fds = vec![PollFd::new(event.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.watcher.as_ref().map(|watcher| PollFd::new(watcher.as_fd(), PollFlags::POLLIN)));
         let left = deadline.map(|deadline| TimeSpec::from(deadline.saturating_duration_since(Instant::now())));
-        // EINTR: look again.
-        ppoll(&mut fds, left, None).unwrap_or(1)
+        // An error is EINTR: look again.
+        ppoll(&mut fds, left, None).is_ok_and(|ready| ready > 0 && fds[0].any() == Some(true))
+    }
+
+    /// The next watched signal that means a stop. Those that mean something else are acted on here.
+    fn next_signal(&self) -> Option<Signal> {
+        let watcher = self.watcher.as_ref()?;
+        while let Some(signal) = watcher.try_read() {
+            match self.plan.meaning(signal) {
+                Meaning::Stop => return Some(signal),
+                Meaning::Forward => self.forward_signal(signal),
+                Meaning::Suspend => self.suspend_with_workers(),
+                Meaning::Resume => self.request(Request::Resume),
+                Meaning::Child => self.request(Request::ReapOrphans),
+                Meaning::Nothing => {}
+            }
+        }
+        None
+    }
+
+    /// Stops the workers, then this program, and lets the workers go on when it does.
+    fn suspend_with_workers(&self) {
+        let (done, suspended) = bounded(1);
+        self.request(Request::Suspend { done });
+        // Without a driver nothing is there to be stopped. The driver answers at once, unless it starts a worker.
+        let _ = suspended.recv_timeout(SUSPEND_PATIENCE);
+        // Returns when somebody sends SIGCONT.
+        let _ = raise(nix::sys::signal::Signal::SIGSTOP);
+        self.request(Request::Resume);
     }
 
     /// Catches these signals to this program from now on, so that [`wait`](Self::wait) returns them as errors.
     ///
-    /// Handlers that the program has installed are called as well, and are back alone when the context is dropped. A
-    /// signal that is ignored now stays ignored. Nothing is caught unless this is called.
+    /// [`watch`](Self::watch) with a plan of which all signals stop.
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub fn watch_signals(&mut self, signals: &[Signal]) -> Result<(), WatchError> {
+        self.watch(SignalPlan::default().stop(signals.iter().copied()))
+    }
+
+    /// Catches the plan's signals to this program from now on.
+    ///
+    /// Those that stop come out of [`wait`](Self::wait) as [`WaitError::Signal`]; during [`close`](Self::close) they kill
+    /// at once; the others are acted on inside `start`, `wait` and `close`. Handlers that the program has installed are
+    /// called as well, and are back alone when the context is dropped. A signal that is ignored now stays ignored.
+    /// Nothing is caught unless this is called.
     ///
     /// # Errors
     /// [`WatchError`], for example if another context watches signals.
-    pub fn watch_signals(&mut self, signals: &[Signal]) -> Result<(), WatchError> {
+    pub fn watch(&mut self, plan: SignalPlan) -> Result<(), WatchError> {
+        let plan = plan.children(self.orphans == Orphans::Own);
         self.watcher = None;
-        self.watcher = Some(SignalWatcher::new(signals)?);
+        self.watcher = Some(SignalWatcher::new(&plan.signals())?);
+        self.plan = plan;
         Ok(())
     }
 
@@ -286,8 +371,10 @@ impl PContext {
         if self.thread.is_some() && !self.shared.is_done() {
             self.request_stop(death_signal.unwrap_or(self.stop_policy.death_signal), timeout);
             while !self.shared.is_done() {
-                let mut fds = [PollFd::new(self.shared.done.as_fd(), PollFlags::POLLIN)];
-                let _ = ppoll(&mut fds, None, None);
+                self.is_readable(&self.shared.done, None);
+                if self.next_signal().is_some() {
+                    self.request_stop(Signal::KILL, Duration::ZERO);
+                }
             }
         }
         self.poll()

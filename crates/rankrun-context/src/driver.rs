@@ -4,7 +4,7 @@
 //! It waits in one epoll for everything: each worker's pidfd, requests of the handle, the end of the logs. Nothing
 //! that it calls blocks, but for the spawn of a worker until its exec.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -15,8 +15,10 @@ use crossbeam_channel::{Receiver, Sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, TailSource, line_prefix, open_log};
-use rankrun_process::{Child, Command, Exit, SpawnError, Spawner, Stdio};
-use rankrun_types::{ExitKind, PerRank, env};
+use rankrun_process::{
+    Child, Command, Exit, Guardian, Member, Orphans, SpawnError, Spawner, Stdio, Tree, become_subreaper,
+};
+use rankrun_types::{ExitKind, PerRank, Signal, env};
 
 use crate::context::{Request, Shared};
 use crate::error::StartError;
@@ -54,6 +56,13 @@ pub(crate) struct Driver {
     dest: LogsDest,
     tail: Option<Tail>,
     stop_began: Option<SystemTime>,
+    all_started: bool,
+    tree: Tree,
+    guardian: Option<Guardian>,
+    /// What the last search of the tree found beside the workers.
+    strays: Vec<Member>,
+    /// Which signals they have had: pid, start time, signal.
+    told: BTreeSet<(u32, u64, i32)>,
 }
 
 impl Driver {
@@ -70,12 +79,34 @@ impl Driver {
         epoll
             .add(shared.requests.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, REQUESTS))
             .map_err(|errno| refused("epoll", errno))?;
+        if spec.orphans != Orphans::Leave {
+            become_subreaper().map_err(|error| StartError::Driver {
+                name: name(),
+                what: "subreaper of this program",
+                errno: error.raw_os_error().unwrap_or(Errno::EINVAL as i32),
+            })?;
+        }
         let dest = spec.logs_specs.reify(&spec.envs).map_err(|source| StartError::Logs { name: name(), source })?;
         let sources = tail_sources(&spec, &dest);
         let machine = Machine::new(spec.local_world_size(), spec.stop_policy, !sources.is_empty());
         let slots = PerRank::from_fn(spec.local_world_size(), |_| Slot::default());
-        let mut driver =
-            Self { spec, shared, requests, cookie, machine, slots, epoll, dest, tail: None, stop_began: None };
+        let mut driver = Self {
+            tree: Tree::new(&cookie, spec.orphans),
+            spec,
+            shared,
+            requests,
+            cookie,
+            machine,
+            slots,
+            epoll,
+            dest,
+            tail: None,
+            stop_began: None,
+            all_started: false,
+            guardian: None,
+            strays: Vec::new(),
+            told: BTreeSet::new(),
+        };
         driver.start_tail(sources)?;
         Ok(driver)
     }
@@ -105,9 +136,11 @@ impl Driver {
         match self.start_workers() {
             Ok(()) => {
                 let pids = self.slots.map(|_, slot| slot.facts.pid.unwrap_or(0));
+                self.all_started = true;
                 self.feed(Event::AllStarted);
                 // The receiver waits for this message and nothing else.
                 let _ = started.send(Ok(pids));
+                self.shared.say_started();
                 self.supervise();
             }
             Err(error) => {
@@ -123,11 +156,21 @@ impl Driver {
             Ok(spawner) => spawner,
             Err(source) => return Err(self.start_failed(0, source)),
         };
+        if self.spec.guardian {
+            match Guardian::start(&mut spawner, &self.cookie) {
+                Ok(guardian) => {
+                    self.tree.add_stranger(guardian.pid());
+                    self.guardian = Some(guardian);
+                }
+                Err(source) => return Err(self.start_failed(0, source)),
+            }
+        }
         let base: Env = std::env::vars_os().collect();
         for local_rank in 0..self.spec.local_world_size() {
             self.take_requests();
             if self.machine.is_stopping() {
                 return Err(StartError::Stopped {
+                    signal: None,
                     name: self.spec.name.clone(),
                     started: local_rank,
                     local_world_size: self.spec.local_world_size(),
@@ -152,6 +195,10 @@ impl Driver {
                 }
             };
             facts.pid = Some(child.pid());
+            self.tree.add_worker(child.pid());
+            if let Some(guardian) = &mut self.guardian {
+                guardian.add_worker(child.pid());
+            }
             let watched = self.epoll.add(child.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, local_rank as u64));
             self.slots[local_rank].child = Some(child);
             self.feed(Event::Started { local_rank });
@@ -223,6 +270,9 @@ impl Driver {
             for local_rank in tokens.iter().filter(|token| **token < LOGS) {
                 self.look_at(*local_rank as usize);
             }
+            if tokens.iter().any(|token| *token < LOGS) {
+                self.reap_orphans();
+            }
             if tokens.contains(&REQUESTS) {
                 self.take_requests();
             }
@@ -256,18 +306,69 @@ impl Driver {
         // It stays readable for ever, and would wake the thread for ever.
         let _ = self.epoll.delete(child.as_fd());
         if !leftover {
-            slot.child = None;
+            self.let_go(local_rank);
         }
         self.feed(Event::Exited { local_rank, exit: exit.kind, leftover });
+    }
+
+    /// Lets go of a worker that has ended and whose process group is empty: from now on its number can be another's.
+    fn let_go(&mut self, local_rank: usize) {
+        let Some(child) = self.slots[local_rank].child.take() else { return };
+        self.tree.remove_session(child.pid());
+        if let Some(guardian) = &mut self.guardian {
+            guardian.remove_session(child.pid());
+        }
     }
 
     fn take_requests(&mut self) {
         let _ = self.shared.requests.read();
         while let Ok(request) = self.requests.try_recv() {
-            self.feed(match request {
-                Request::Stop { signal, grace } => Event::StopRequested { signal, grace },
-                Request::Forward { signal } => Event::ForwardRequested { signal },
-            });
+            match request {
+                Request::Stop { signal, grace } => self.feed(Event::StopRequested { signal, grace }),
+                Request::AbortStart { signal, grace } if !self.all_started => {
+                    self.feed(Event::StopRequested { signal, grace });
+                }
+                Request::AbortStart { .. } => {}
+                Request::Forward { signal } => self.feed(Event::ForwardRequested { signal }),
+                Request::Suspend { done } => {
+                    self.feed(Event::Suspended);
+                    // Whoever asked may have gone on without waiting.
+                    let _ = done.send(());
+                }
+                Request::Resume => self.feed(Event::Resumed),
+                Request::ReapOrphans => self.reap_orphans(),
+            }
+        }
+    }
+
+    fn reap_orphans(&self) {
+        let slots = &self.slots;
+        self.tree
+            .reap_orphans(|pid| slots.values().iter().any(|slot| slot.child.as_ref().is_some_and(|c| c.pid() == pid)));
+    }
+
+    /// Searches the tree for what is neither a worker nor already known to be gone.
+    fn find_strays(&mut self) {
+        self.reap_orphans();
+        let running = |slot: &Slot| slot.facts.exit.is_none().then(|| slot.child.as_ref().map(Child::pid)).flatten();
+        let workers: Vec<u32> = self.slots.values().iter().filter_map(running).collect();
+        self.strays = if workers.is_empty() && self.tree.is_surely_empty() {
+            Vec::new()
+        } else {
+            self.tree.members(&workers).unwrap_or_else(|error| {
+                log::warn!("group `{}`: cannot look for what its workers left: /proc: {error}", self.spec.name);
+                Vec::new()
+            })
+        };
+        self.feed(Event::Strays { found: !self.strays.is_empty() });
+    }
+
+    fn signal_strays(&mut self, signal: Signal) {
+        for stray in &self.strays {
+            let (pid, start_time) = stray.identity();
+            if self.told.insert((pid, start_time, signal.as_raw())) || signal == Signal::KILL {
+                stray.signal(signal);
+            }
         }
     }
 
@@ -297,13 +398,19 @@ impl Driver {
             Action::Signal { local_rank, signal } => self.signal(local_rank, |child| child.signal(signal)),
             Action::SignalGroup { local_rank, signal } => self.signal(local_rank, |child| child.signal_group(signal)),
             Action::CheckLeftovers => return self.check_leftovers(),
+            Action::FindStrays => return self.find_strays(),
+            Action::SignalStrays { signal } => return self.signal_strays(signal),
             Action::Drain { deadline } => {
                 if let Some(tail) = &self.tail {
                     tail.finish(std::time::Duration::ZERO, deadline);
                 }
                 return;
             }
-            Action::Publish => return self.shared.publish(self.result()),
+            Action::Publish => {
+                // Before the result is known, so that it never outlives the group.
+                self.guardian = None;
+                return self.shared.publish(self.result());
+            }
         };
         if let Err(error) = sent {
             log::warn!("group `{}`: {error}", self.spec.name);
@@ -327,7 +434,7 @@ impl Driver {
         for local_rank in 0..self.slots.len() {
             let slot = &mut self.slots[local_rank];
             if slot.facts.exit.is_some() && slot.child.as_ref().is_some_and(Child::group_is_empty) {
-                slot.child = None;
+                self.let_go(local_rank);
                 self.feed(Event::LeftoverGone { local_rank });
             }
         }
@@ -335,7 +442,11 @@ impl Driver {
 
     fn result(&self) -> RunProcsResult {
         let facts = self.slots.map(|_, slot| slot.facts.clone());
-        report::result(&self.machine, &facts, &self.dest, self.stop_began)
+        let mut result = report::result(&self.machine, &facts, &self.dest, self.stop_began);
+        if self.machine.gave_up_strays() {
+            result.left_behind = self.strays.iter().map(|stray| (stray.pid(), stray.name().to_owned())).collect();
+        }
+        result
     }
 }
 

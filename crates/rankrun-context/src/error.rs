@@ -6,6 +6,7 @@ use std::io;
 use rankrun_errors::SignalException;
 use rankrun_logs::{LogsError, TailError};
 use rankrun_process::SpawnError;
+use rankrun_types::Signal;
 
 /// A group could not be started; none of its workers is left.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +45,10 @@ pub enum StartError {
         largest: Vec<(OsString, usize)>,
     },
     /// The group was asked to stop before all its workers had been started.
-    #[error("group `{name}` was stopped while it was being started: {started} of {local_world_size} workers ran")]
+    #[error("group `{name}` was stopped{} when {started} of its {local_world_size} workers had been started", by(*signal))]
     Stopped {
+        /// The signal to this program that asked for it, if it was one.
+        signal: Option<Signal>,
         /// The group's name.
         name: String,
         /// How many workers had been started.
@@ -63,6 +66,10 @@ pub enum StartError {
         /// The errno.
         errno: i32,
     },
+}
+
+fn by(signal: Option<Signal>) -> String {
+    signal.map_or(String::new(), |signal| format!(" by {signal}"))
 }
 
 fn largest_variables(source: &SpawnError, largest: &[(OsString, usize)]) -> String {

@@ -11,13 +11,16 @@ mod driver;
 mod error;
 mod machine;
 mod outcome;
+mod policy;
 mod report;
+mod signals;
 mod spec;
 
 pub use context::PContext;
 pub use error::{StartError, WaitError};
-pub use machine::StopPolicy;
 pub use outcome::{Cause, RunProcsResult, RunState, WorkerReport};
+pub use policy::{Descendants, DumpStep, StopOrder, StopPolicy};
+pub use signals::SignalPlan;
 pub use spec::{Entrypoint, GroupSpec, GroupSpecError};
 
 #[cfg(doctest)]

@@ -7,31 +7,7 @@ use std::time::{Duration, Instant};
 
 use rankrun_types::{ExitKind, PerRank, Signal};
 
-/// How a group is stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StopPolicy {
-    /// The first signal that workers get; SIGTERM unless chosen otherwise.
-    pub death_signal: Signal,
-    /// How long the whole group has, from the death signal to SIGKILL; 30 s unless chosen otherwise.
-    pub grace: Duration,
-    /// How long after SIGKILL a worker may take to vanish before it is given up; 5 s unless chosen otherwise.
-    ///
-    /// Only a worker in uninterruptible sleep takes that long.
-    pub kill_wait: Duration,
-    /// How long, at most, the console may take to accept the last log lines; 5 s unless chosen otherwise.
-    pub drain: Duration,
-}
-
-impl Default for StopPolicy {
-    fn default() -> Self {
-        Self {
-            death_signal: Signal::TERM,
-            grace: Duration::from_secs(30),
-            kill_wait: Duration::from_secs(5),
-            drain: Duration::from_secs(5),
-        }
-    }
-}
+use crate::policy::{Descendants, DumpStep, StopOrder, StopPolicy};
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +26,12 @@ pub(crate) enum Event {
     StopRequested { signal: Signal, grace: Duration },
     /// The caller wants the workers to get a signal, and the job to go on.
     ForwardRequested { signal: Signal },
+    /// The tree of the group was searched: whether anything but workers and their process groups lives.
+    Strays { found: bool },
+    /// The launcher is about to be stopped as by Ctrl-Z: the workers are to stop too, and time with them.
+    Suspended,
+    /// The launcher goes on after [`Event::Suspended`].
+    Resumed,
     /// The logs have been shown to their end, or as far as the console took them.
     Drained { complete: bool },
     /// The time that [`Machine::wake_at`] named has come; harmless at any time.
@@ -65,6 +47,10 @@ pub(crate) enum Action {
     SignalGroup { local_rank: usize, signal: Signal },
     /// Look which leftover process groups are empty and say so.
     CheckLeftovers,
+    /// Search the tree of the group and say whether anything but workers and their process groups lives.
+    FindStrays,
+    /// Send a signal to what the last search found; to each process only once, unless it is SIGKILL.
+    SignalStrays { signal: Signal },
     /// Let the logs be shown to their end, until this deadline.
     Drain { deadline: Instant },
     /// The result is final: make it known. The last action ever.
@@ -116,13 +102,37 @@ enum Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stop {
+    stage: Stage,
     signal: Signal,
-    /// When SIGKILL is due, or, once it was sent, when whoever remains is given up.
+    /// How long the stage [`Stage::Grace`] lasts.
+    grace: Duration,
+    /// When the next stage is due, or, in the last one, when whoever remains is given up.
     deadline: Instant,
-    killed: bool,
     requested: bool,
     next_check: Instant,
     check_interval: Duration,
+}
+
+/// The steps of the stop ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Workers write their stacks.
+    Dump,
+    /// Workers have the death signal.
+    Grace,
+    /// SIGKILL was sent.
+    Kill,
+}
+
+/// What is known of processes of the tree outside the workers' process groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strays {
+    /// Nobody has looked since the last worker ended.
+    Unknown,
+    /// There are some.
+    Found,
+    /// There are none, or they are given up, or nobody cares.
+    Settled,
 }
 
 /// How soon, at first, leftover groups are looked at; doubled each time up to [`LAST_CHECK`].
@@ -141,6 +151,9 @@ pub(crate) struct Machine {
     /// Whether there are logs to be drained.
     has_tee: bool,
     reason: Option<StopReason>,
+    strays: Strays,
+    /// Since when the group is suspended.
+    suspended: Option<Instant>,
     drained: bool,
 }
 
@@ -152,6 +165,8 @@ impl Machine {
             policy,
             has_tee,
             reason: None,
+            strays: Strays::Unknown,
+            suspended: None,
             drained: true,
         }
     }
@@ -175,11 +190,19 @@ impl Machine {
         !matches!(self.phase, Phase::Starting | Phase::Running)
     }
 
-    /// When a [`Event::Tick`] is wanted, if at all. A group that runs wants none.
+    /// Whether processes of the tree outlived SIGKILL and were given up.
+    pub(crate) fn gave_up_strays(&self) -> bool {
+        self.strays == Strays::Found
+    }
+
+    /// When a [`Event::Tick`] is wanted, if at all. A group that runs, or is suspended, wants none.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match self.phase {
+            _ if self.suspended.is_some() => None,
             Phase::Starting | Phase::Running | Phase::Done => None,
-            Phase::Stopping(stop) if self.has_leftovers() => Some(stop.deadline.min(stop.next_check)),
+            Phase::Stopping(stop) if self.has_leftovers() || self.strays == Strays::Found => {
+                Some(stop.deadline.min(stop.next_check))
+            }
             Phase::Stopping(stop) => Some(stop.deadline),
             Phase::Draining { deadline } => Some(deadline),
         }
@@ -193,7 +216,7 @@ impl Machine {
         match event {
             Event::Started { local_rank } => self.started(local_rank, &mut actions),
             Event::StartFailed { .. } => {
-                self.begin_stop(now, StopReason::StartFailed, Signal::KILL, Duration::ZERO, &mut actions)
+                self.begin_stop(now, StopReason::StartFailed, Signal::KILL, Duration::ZERO, &mut actions);
             }
             Event::AllStarted => {
                 if self.phase == Phase::Starting {
@@ -206,16 +229,20 @@ impl Machine {
                     self.lives[local_rank] = Life::Ended(exit);
                 }
             }
+            Event::Strays { found } => self.strays_sought(now, found, &mut actions),
             Event::StopRequested { signal, grace } => self.stop_requested(now, signal, grace, &mut actions),
             Event::ForwardRequested { signal } => {
                 let running = self.lives.iter().filter(|(_, life)| **life == Life::Running);
                 actions.extend(running.map(|(local_rank, _)| Action::Signal { local_rank, signal }));
             }
+            Event::Suspended => self.suspend(now, &mut actions),
+            Event::Resumed => self.resume(now, &mut actions),
             Event::Drained { complete } => {
                 if matches!(self.phase, Phase::Draining { .. }) {
                     self.publish(complete, &mut actions);
                 }
             }
+            Event::Tick if self.suspended.is_some() => {}
             Event::Tick => self.tick(now, &mut actions),
         }
         self.advance(now, &mut actions);
@@ -229,7 +256,7 @@ impl Machine {
         self.lives[local_rank] = Life::Running;
         // A stop that came while this worker was being started reaches it too.
         if let Phase::Stopping(stop) = self.phase {
-            self.tell(local_rank, if stop.killed { Signal::KILL } else { stop.signal }, actions);
+            self.tell(local_rank, stop, actions);
         }
     }
 
@@ -239,8 +266,9 @@ impl Machine {
         }
         self.lives[local_rank] = if leftover { Life::Leftover(exit) } else { Life::Ended(exit) };
         match self.phase {
-            Phase::Stopping(stop) if leftover => {
-                self.tell(local_rank, if stop.killed { Signal::KILL } else { stop.signal }, actions);
+            // With the order of the whole group, what is left of it has the death signal already.
+            Phase::Stopping(stop) if stop.stage == Stage::Kill || self.policy.order == StopOrder::LeaderThenGroup => {
+                self.tell(local_rank, stop, actions);
             }
             Phase::Starting | Phase::Running if !exit.is_success() => {
                 let StopPolicy { death_signal, grace, .. } = self.policy;
@@ -250,14 +278,43 @@ impl Machine {
         }
     }
 
+    fn strays_sought(&mut self, now: Instant, found: bool, actions: &mut Vec<Action>) {
+        if !found {
+            if self.lives.values().iter().all(|life| life.is_over()) {
+                self.strays = Strays::Settled;
+            }
+            return;
+        }
+        if matches!(self.phase, Phase::Running | Phase::Stopping(_)) {
+            self.strays = Strays::Found;
+        }
+        if self.phase == Phase::Running {
+            let StopPolicy { death_signal, grace, .. } = self.policy;
+            self.begin_stop(now, StopReason::Leftovers, death_signal, grace, actions);
+        }
+        match self.phase {
+            Phase::Stopping(stop) if stop.stage == Stage::Kill => {
+                actions.push(Action::SignalStrays { signal: Signal::KILL });
+            }
+            // Only when the workers are gone: until then one of them may need it to end well.
+            Phase::Stopping(stop) if stop.stage == Stage::Grace && !self.has_running() => {
+                actions.push(Action::SignalStrays { signal: stop.signal });
+                actions.push(Action::SignalStrays { signal: Signal::CONT });
+            }
+            _ => {}
+        }
+    }
+
     fn stop_requested(&mut self, now: Instant, signal: Signal, grace: Duration, actions: &mut Vec<Action>) {
+        self.resume(now, actions);
         match self.phase {
             Phase::Starting | Phase::Running => self.begin_stop(now, StopReason::Requested, signal, grace, actions),
             Phase::Stopping(stop) if stop.requested || signal == Signal::KILL => self.kill(now, actions),
             // The first request during a stop that a failure began: no second death signal, but no more time either.
             Phase::Stopping(ref mut stop) => {
                 stop.requested = true;
-                if !stop.killed {
+                stop.grace = stop.grace.min(grace);
+                if stop.stage == Stage::Grace {
                     stop.deadline = stop.deadline.min(deadline(now, grace));
                 }
             }
@@ -278,74 +335,125 @@ impl Machine {
         if self.is_stopping() {
             return;
         }
+        self.resume(now, actions);
         self.reason = Some(reason);
-        self.phase = Phase::Stopping(Stop {
+        let dump = self.policy.dump.filter(|_| signal != Signal::KILL && self.has_running());
+        let mut stop = Stop {
+            stage: Stage::Dump,
             signal,
-            deadline: deadline(now, grace),
-            killed: false,
+            grace,
+            deadline: deadline(now, dump.map_or(Duration::ZERO, |dump| dump.timeout)),
             requested: reason == StopReason::Requested,
             next_check: now,
             check_interval: FIRST_CHECK,
-        });
+        };
+        if dump.is_none() {
+            stop.stage = Stage::Grace;
+            stop.deadline = deadline(now, grace);
+        }
+        self.phase = Phase::Stopping(stop);
         if signal == Signal::KILL {
             return self.kill(now, actions);
         }
+        self.tell_all(stop, actions);
+    }
+
+    fn tell_all(&self, stop: Stop, actions: &mut Vec<Action>) {
         for local_rank in 0..self.lives.len() {
-            self.tell(local_rank, signal, actions);
+            self.tell(local_rank, stop, actions);
         }
     }
 
-    /// Passes a stop signal to a worker, or to what it left behind, and lets it go on if it is stopped.
-    fn tell(&mut self, local_rank: usize, signal: Signal, actions: &mut Vec<Action>) {
-        match self.lives[local_rank] {
-            Life::Running if signal == Signal::KILL => {
-                actions.push(Action::SignalGroup { local_rank, signal });
-            }
-            Life::Running => {
-                actions.push(Action::Signal { local_rank, signal });
-                actions.push(Action::Signal { local_rank, signal: Signal::CONT });
-            }
-            Life::Leftover(_) => {
-                actions.push(Action::SignalGroup { local_rank, signal });
-                if signal != Signal::KILL {
-                    actions.push(Action::SignalGroup { local_rank, signal: Signal::CONT });
-                }
-            }
-            Life::NotStarted | Life::Ended(_) | Life::Abandoned(_) => {}
+    /// Passes the signal of the stage to a worker, or to what it left behind, and lets it go on if it is stopped.
+    fn tell(&self, local_rank: usize, stop: Stop, actions: &mut Vec<Action>) {
+        let signal = match (stop.stage, self.policy.dump) {
+            (Stage::Kill, _) => Signal::KILL,
+            (Stage::Dump, Some(DumpStep { signal, .. })) => signal,
+            (Stage::Dump, None) | (Stage::Grace, _) => stop.signal,
+        };
+        let whole_group = match self.lives[local_rank] {
+            Life::Running => stop.stage == Stage::Kill || self.policy.order == StopOrder::Group,
+            // A dump is for workers; what they left behind has its turn with the death signal.
+            Life::Leftover(_) if stop.stage == Stage::Dump => return,
+            Life::Leftover(_) => true,
+            Life::NotStarted | Life::Ended(_) | Life::Abandoned(_) => return,
+        };
+        let send = |signal| match whole_group {
+            true => Action::SignalGroup { local_rank, signal },
+            false => Action::Signal { local_rank, signal },
+        };
+        actions.push(send(signal));
+        // SIGKILL needs no help; everything else waits for a stopped process to go on.
+        if signal != Signal::KILL {
+            actions.push(send(Signal::CONT));
         }
+    }
+
+    /// Goes from the dump to the death signal.
+    fn begin_grace(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let Phase::Stopping(stop) = &mut self.phase else { return };
+        stop.stage = Stage::Grace;
+        stop.deadline = deadline(now, stop.grace);
+        stop.next_check = now;
+        let stop = *stop;
+        self.tell_all(stop, actions);
     }
 
     fn kill(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Phase::Stopping(stop) = &mut self.phase else { return };
-        if stop.killed {
+        if stop.stage == Stage::Kill {
             return;
         }
-        stop.killed = true;
+        stop.stage = Stage::Kill;
         stop.deadline = deadline(now, self.policy.kill_wait);
         stop.next_check = now;
         stop.check_interval = FIRST_CHECK;
-        for local_rank in 0..self.lives.len() {
-            self.tell(local_rank, Signal::KILL, actions);
+        let stop = *stop;
+        self.tell_all(stop, actions);
+        if self.strays != Strays::Settled {
+            actions.push(Action::FindStrays);
         }
+    }
+
+    fn suspend(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.suspended.is_some() || !matches!(self.phase, Phase::Running | Phase::Stopping(_)) {
+            return;
+        }
+        self.suspended = Some(now);
+        self.signal_groups(Signal::STOP, actions);
+    }
+
+    /// Lets a suspended group go on; the time that it was suspended counts for no deadline.
+    fn resume(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let Some(since) = self.suspended.take() else { return };
+        let lost = now.saturating_duration_since(since);
+        if let Phase::Stopping(stop) = &mut self.phase {
+            stop.deadline = deadline(stop.deadline, lost);
+            stop.next_check = deadline(stop.next_check, lost);
+        }
+        self.signal_groups(Signal::CONT, actions);
+    }
+
+    fn signal_groups(&self, signal: Signal, actions: &mut Vec<Action>) {
+        let there = self.lives.iter().filter(|(_, life)| matches!(life, Life::Running | Life::Leftover(_)));
+        actions.extend(there.map(|(local_rank, _)| Action::SignalGroup { local_rank, signal }));
     }
 
     fn tick(&mut self, now: Instant, actions: &mut Vec<Action>) {
         match &mut self.phase {
-            Phase::Stopping(stop) if now >= stop.deadline && !stop.killed => self.kill(now, actions),
-            Phase::Stopping(stop) if now >= stop.deadline => {
-                for (_, life) in self.lives.iter_mut() {
-                    *life = match *life {
-                        Life::Running => Life::Abandoned(None),
-                        Life::Leftover(exit) => Life::Abandoned(Some(exit)),
-                        over => over,
-                    };
-                }
-            }
+            Phase::Stopping(stop) if now >= stop.deadline => match stop.stage {
+                Stage::Dump => self.begin_grace(now, actions),
+                Stage::Grace => self.kill(now, actions),
+                Stage::Kill => self.give_up(now, actions),
+            },
             Phase::Stopping(stop) if now >= stop.next_check => {
                 stop.next_check = now + stop.check_interval;
                 stop.check_interval = (stop.check_interval * 2).min(LAST_CHECK);
                 if self.has_leftovers() {
                     actions.push(Action::CheckLeftovers);
+                }
+                if self.strays == Strays::Found {
+                    actions.push(Action::FindStrays);
                 }
             }
             Phase::Draining { deadline } if now >= *deadline => self.publish(false, actions),
@@ -353,18 +461,40 @@ impl Machine {
         }
     }
 
+    fn give_up(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        for (_, life) in self.lives.iter_mut() {
+            *life = match *life {
+                Life::Running => Life::Abandoned(None),
+                Life::Leftover(exit) => Life::Abandoned(Some(exit)),
+                over => over,
+            };
+        }
+        self.drain(now, actions);
+    }
+
     /// Goes on to the next phase when nothing of this one is left to wait for.
     fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.phase == Phase::Running && self.lives.values().iter().all(|life| *life != Life::Running) {
-            if self.has_leftovers() {
+        if self.has_running() || actions.contains(&Action::FindStrays) {
+            return;
+        }
+        // Nobody is left to write a stack.
+        if matches!(self.phase, Phase::Stopping(stop) if stop.stage == Stage::Dump) {
+            self.begin_grace(now, actions);
+        }
+        let leftovers = self.has_leftovers();
+        match self.phase {
+            Phase::Running if self.policy.descendants == Descendants::Keep => self.drain(now, actions),
+            Phase::Running if leftovers => {
                 let StopPolicy { death_signal, grace, .. } = self.policy;
                 self.begin_stop(now, StopReason::Leftovers, death_signal, grace, actions);
-            } else {
-                self.drain(now, actions);
             }
-        }
-        if matches!(self.phase, Phase::Stopping(_)) && self.lives.values().iter().all(|life| life.is_over()) {
-            self.drain(now, actions);
+            Phase::Running | Phase::Stopping(_) if leftovers => {}
+            Phase::Running | Phase::Stopping(_) => match self.strays {
+                Strays::Unknown => actions.push(Action::FindStrays),
+                Strays::Found => {}
+                Strays::Settled => self.drain(now, actions),
+            },
+            Phase::Starting | Phase::Draining { .. } | Phase::Done => {}
         }
     }
 
@@ -381,6 +511,10 @@ impl Machine {
         self.drained = drained;
         self.phase = Phase::Done;
         actions.push(Action::Publish);
+    }
+
+    fn has_running(&self) -> bool {
+        self.lives.values().contains(&Life::Running)
     }
 
     fn has_leftovers(&self) -> bool {

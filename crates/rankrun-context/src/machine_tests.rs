@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rankrun_types::{ExitKind, Signal};
 
 use super::*;
+use crate::policy::*;
 
 const GRACE: Duration = Duration::from_secs(30);
 const OK: ExitKind = ExitKind::Code(0);
@@ -17,13 +18,27 @@ fn policy() -> StopPolicy {
 
 /// A machine with `n` running workers and the time at which they were started.
 fn running(n: usize, has_tee: bool) -> (Machine, Instant) {
+    running_with(n, policy(), has_tee)
+}
+
+fn running_with(n: usize, policy: StopPolicy, has_tee: bool) -> (Machine, Instant) {
     let now = Instant::now();
-    let mut machine = Machine::new(n, policy(), has_tee);
+    let mut machine = Machine::new(n, policy, has_tee);
     for local_rank in 0..n {
         assert_eq!(machine.step(now, Event::Started { local_rank }), []);
     }
     assert_eq!(machine.step(now, Event::AllStarted), []);
     (machine, now)
+}
+
+/// A step of a group whose tree has nothing but its workers: each search finds nothing.
+fn calm(machine: &mut Machine, now: Instant, event: Event) -> Vec<Action> {
+    let mut actions = machine.step(now, event);
+    while let Some(search) = actions.iter().position(|action| *action == Action::FindStrays) {
+        actions.remove(search);
+        actions.extend(machine.step(now, Event::Strays { found: false }));
+    }
+    actions
 }
 
 fn exit(local_rank: usize, exit: ExitKind) -> Event {
@@ -41,40 +56,40 @@ fn group(local_rank: usize, signal: Signal) -> Action {
 #[test]
 fn a_group_whose_workers_all_exit_0_is_published_at_the_last_exit_without_a_signal() {
     let (mut machine, now) = running(2, false);
-    assert_eq!(machine.step(now, exit(1, OK)), []);
+    assert_eq!(calm(&mut machine, now, exit(1, OK)), []);
     assert_eq!(machine.wake_at(), None, "nothing to wake for while workers run");
-    assert_eq!(machine.step(now, exit(0, OK)), [Action::Publish]);
+    assert_eq!(calm(&mut machine, now, exit(0, OK)), [Action::Publish]);
     assert_eq!((machine.reason(), machine.drained()), (None, true));
 }
 
 #[test]
 fn the_first_failure_stops_the_rest_with_the_death_signal_and_lets_stopped_ones_go_on() {
     let (mut machine, now) = running(3, false);
-    let actions = machine.step(now, exit(1, BAD));
+    let actions = calm(&mut machine, now, exit(1, BAD));
     let expected = [signal(0, Signal::TERM), signal(0, Signal::CONT), signal(2, Signal::TERM), signal(2, Signal::CONT)];
     assert_eq!(actions, expected);
     assert_eq!(machine.wake_at(), Some(now + GRACE));
-    assert_eq!(machine.step(now, exit(0, BAD)), [], "a second failure starts no second stop");
-    assert_eq!(machine.step(now, exit(2, OK)), [Action::Publish]);
+    assert_eq!(calm(&mut machine, now, exit(0, BAD)), [], "a second failure starts no second stop");
+    assert_eq!(calm(&mut machine, now, exit(2, OK)), [Action::Publish]);
     assert_eq!(machine.reason(), Some(StopReason::Failure));
 }
 
 #[test]
 fn a_lost_exit_is_a_failure() {
     let (mut machine, now) = running(2, false);
-    assert!(machine.step(now, exit(0, ExitKind::Lost)).contains(&signal(1, Signal::TERM)));
+    assert!(calm(&mut machine, now, exit(0, ExitKind::Lost)).contains(&signal(1, Signal::TERM)));
 }
 
 #[test]
 fn who_outlives_the_grace_is_killed_with_its_group_and_who_outlives_that_is_given_up() {
     let (mut machine, now) = running(2, false);
-    machine.step(now, exit(0, BAD));
-    assert_eq!(machine.step(now + GRACE - Duration::from_nanos(1), Event::Tick), []);
+    calm(&mut machine, now, exit(0, BAD));
+    assert_eq!(calm(&mut machine, now + GRACE - Duration::from_nanos(1), Event::Tick), []);
     let due = now + GRACE;
-    assert_eq!(machine.step(due, Event::Tick), [group(1, Signal::KILL)]);
+    assert_eq!(calm(&mut machine, due, Event::Tick), [group(1, Signal::KILL)]);
     let given_up = due + policy().kill_wait;
     assert_eq!(machine.wake_at(), Some(given_up));
-    assert_eq!(machine.step(given_up, Event::Tick), [Action::Publish]);
+    assert_eq!(calm(&mut machine, given_up, Event::Tick), [Action::Publish]);
     assert_eq!(machine.lives()[1], Life::Abandoned(None));
 }
 
@@ -82,20 +97,20 @@ fn who_outlives_the_grace_is_killed_with_its_group_and_who_outlives_that_is_give
 fn a_second_stop_request_kills_at_once() {
     let (mut machine, now) = running(1, false);
     let request = Event::StopRequested { signal: Signal::INT, grace: GRACE };
-    assert_eq!(machine.step(now, request), [signal(0, Signal::INT), signal(0, Signal::CONT)]);
-    assert_eq!(machine.step(now, request), [group(0, Signal::KILL)]);
-    assert_eq!(machine.step(now, request), [], "a third changes nothing");
+    assert_eq!(calm(&mut machine, now, request), [signal(0, Signal::INT), signal(0, Signal::CONT)]);
+    assert_eq!(calm(&mut machine, now, request), [group(0, Signal::KILL)]);
+    assert_eq!(calm(&mut machine, now, request), [], "a third changes nothing");
     assert_eq!(machine.reason(), Some(StopReason::Requested));
 }
 
 #[test]
 fn the_first_request_after_a_failure_shortens_the_grace_and_the_second_kills() {
     let (mut machine, now) = running(2, false);
-    machine.step(now, exit(0, BAD));
+    calm(&mut machine, now, exit(0, BAD));
     let request = Event::StopRequested { signal: Signal::INT, grace: Duration::from_secs(1) };
-    assert_eq!(machine.step(now, request), []);
+    assert_eq!(calm(&mut machine, now, request), []);
     assert_eq!(machine.wake_at(), Some(now + Duration::from_secs(1)));
-    assert_eq!(machine.step(now, request), [group(1, Signal::KILL)]);
+    assert_eq!(calm(&mut machine, now, request), [group(1, Signal::KILL)]);
     assert_eq!(machine.reason(), Some(StopReason::Failure), "the cause stays the failure");
 }
 
@@ -103,48 +118,48 @@ fn the_first_request_after_a_failure_shortens_the_grace_and_the_second_kills() {
 fn a_request_with_sigkill_kills_at_once() {
     let (mut machine, now) = running(1, false);
     let request = Event::StopRequested { signal: Signal::KILL, grace: GRACE };
-    assert_eq!(machine.step(now, request), [group(0, Signal::KILL)]);
+    assert_eq!(calm(&mut machine, now, request), [group(0, Signal::KILL)]);
 }
 
 #[test]
 fn what_a_worker_left_behind_waits_for_the_last_worker_and_is_then_stopped_with_grace() {
     let (mut machine, now) = running(2, false);
-    assert_eq!(machine.step(now, Event::Exited { local_rank: 0, exit: OK, leftover: true }), []);
-    assert_eq!(machine.step(now, exit(1, OK)), [group(0, Signal::TERM), group(0, Signal::CONT)]);
+    assert_eq!(calm(&mut machine, now, Event::Exited { local_rank: 0, exit: OK, leftover: true }), []);
+    assert_eq!(calm(&mut machine, now, exit(1, OK)), [group(0, Signal::TERM), group(0, Signal::CONT)]);
     assert_eq!(machine.wake_at(), Some(now), "it is looked at right away");
-    assert_eq!(machine.step(now, Event::Tick), [Action::CheckLeftovers]);
+    assert_eq!(calm(&mut machine, now, Event::Tick), [Action::CheckLeftovers]);
     assert_eq!(machine.wake_at(), Some(now + FIRST_CHECK), "and again soon");
-    assert_eq!(machine.step(now, Event::LeftoverGone { local_rank: 0 }), [Action::Publish]);
+    assert_eq!(calm(&mut machine, now, Event::LeftoverGone { local_rank: 0 }), [Action::Publish]);
     assert_eq!(machine.reason(), Some(StopReason::Leftovers));
 }
 
 #[test]
 fn what_a_stopped_worker_left_behind_gets_the_death_signal_once_the_worker_is_gone() {
     let (mut machine, now) = running(2, false);
-    machine.step(now, exit(0, BAD));
+    calm(&mut machine, now, exit(0, BAD));
     let exited = Event::Exited { local_rank: 1, exit: BAD, leftover: true };
-    assert_eq!(machine.step(now, exited), [group(1, Signal::TERM), group(1, Signal::CONT)]);
-    assert_eq!(machine.step(now + GRACE, Event::Tick), [group(1, Signal::KILL)]);
+    assert_eq!(calm(&mut machine, now, exited), [group(1, Signal::TERM), group(1, Signal::CONT)]);
+    assert_eq!(calm(&mut machine, now + GRACE, Event::Tick), [group(1, Signal::KILL)]);
 }
 
 #[test]
 fn a_start_that_fails_kills_who_was_started() {
     let now = Instant::now();
     let mut machine = Machine::new(3, policy(), true);
-    machine.step(now, Event::Started { local_rank: 0 });
-    assert_eq!(machine.step(now, Event::StartFailed { local_rank: 1 }), [group(0, Signal::KILL)]);
+    calm(&mut machine, now, Event::Started { local_rank: 0 });
+    assert_eq!(calm(&mut machine, now, Event::StartFailed { local_rank: 1 }), [group(0, Signal::KILL)]);
     assert!(machine.is_stopping());
     let killed = ExitKind::Signal { signal: Signal::KILL, core_dumped: false };
-    assert!(matches!(machine.step(now, exit(0, killed))[..], [Action::Drain { .. }]));
+    assert!(matches!(calm(&mut machine, now, exit(0, killed))[..], [Action::Drain { .. }]));
 }
 
 #[test]
 fn a_stop_half_way_through_the_start_reaches_a_worker_that_was_being_started() {
     let now = Instant::now();
     let mut machine = Machine::new(3, policy(), false);
-    machine.step(now, Event::Started { local_rank: 0 });
-    machine.step(now, Event::StopRequested { signal: Signal::TERM, grace: GRACE });
-    let actions = machine.step(now, Event::Started { local_rank: 1 });
+    calm(&mut machine, now, Event::Started { local_rank: 0 });
+    calm(&mut machine, now, Event::StopRequested { signal: Signal::TERM, grace: GRACE });
+    let actions = calm(&mut machine, now, Event::Started { local_rank: 1 });
     assert_eq!(actions, [signal(1, Signal::TERM), signal(1, Signal::CONT)]);
 }
 
@@ -153,22 +168,123 @@ fn logs_are_drained_before_the_result_and_never_past_the_deadline() {
     for complete in [true, false] {
         let (mut machine, now) = running(1, true);
         let deadline = now + policy().drain;
-        assert_eq!(machine.step(now, exit(0, OK)), [Action::Drain { deadline }]);
-        assert_eq!(machine.step(now, Event::Drained { complete }), [Action::Publish]);
+        assert_eq!(calm(&mut machine, now, exit(0, OK)), [Action::Drain { deadline }]);
+        assert_eq!(calm(&mut machine, now, Event::Drained { complete }), [Action::Publish]);
         assert_eq!(machine.drained(), complete);
     }
     let (mut machine, now) = running(1, true);
-    machine.step(now, exit(0, OK));
-    assert_eq!(machine.step(now + policy().drain, Event::Tick), [], "the tail has a moment to say how far it came");
-    assert_eq!(machine.step(now + policy().drain + DRAIN_MARGIN, Event::Tick), [Action::Publish]);
+    calm(&mut machine, now, exit(0, OK));
+    assert_eq!(
+        calm(&mut machine, now + policy().drain, Event::Tick),
+        [],
+        "the tail has a moment to say how far it came"
+    );
+    assert_eq!(calm(&mut machine, now + policy().drain + DRAIN_MARGIN, Event::Tick), [Action::Publish]);
     assert!(!machine.drained());
 }
 
 #[test]
 fn a_grace_without_end_is_no_overflow() {
     let (mut machine, now) = running(1, false);
-    machine.step(now, Event::StopRequested { signal: Signal::TERM, grace: Duration::MAX });
+    calm(&mut machine, now, Event::StopRequested { signal: Signal::TERM, grace: Duration::MAX });
     assert!(machine.wake_at().unwrap() > now + Duration::from_secs(3600));
+}
+
+#[test]
+fn what_is_outside_the_process_groups_is_sought_when_all_workers_are_gone_and_then_stopped() {
+    let (mut machine, now) = running(2, false);
+    assert_eq!(machine.step(now, exit(0, OK)), []);
+    assert_eq!(machine.step(now, exit(1, OK)), [Action::FindStrays]);
+    let told = |signal| Action::SignalStrays { signal };
+    assert_eq!(machine.step(now, Event::Strays { found: true }), [told(Signal::TERM), told(Signal::CONT)]);
+    assert_eq!(machine.reason(), Some(StopReason::Leftovers));
+    assert_eq!(machine.step(now, Event::Tick), [Action::FindStrays]);
+    machine.step(now, Event::Strays { found: true });
+    assert_eq!(machine.step(now + GRACE, Event::Tick), [Action::FindStrays]);
+    assert_eq!(machine.step(now + GRACE, Event::Strays { found: true }), [told(Signal::KILL)]);
+    assert_eq!(machine.step(now + GRACE, Event::Strays { found: false }), [Action::Publish]);
+    assert!(!machine.gave_up_strays());
+}
+
+#[test]
+fn strays_that_outlive_sigkill_are_given_up_and_said() {
+    let (mut machine, now) = running(1, false);
+    machine.step(now, exit(0, BAD));
+    machine.step(now, Event::Strays { found: true });
+    machine.step(now + GRACE, Event::Tick);
+    machine.step(now + GRACE, Event::Strays { found: true });
+    assert_eq!(machine.step(now + GRACE + policy().kill_wait, Event::Tick), [Action::Publish]);
+    assert!(machine.gave_up_strays());
+}
+
+#[test]
+fn strays_have_no_death_signal_while_a_worker_may_need_them() {
+    let (mut machine, now) = running(2, false);
+    machine.step(now, exit(0, BAD));
+    assert_eq!(machine.step(now, Event::Strays { found: true }), []);
+}
+
+#[test]
+fn descendants_that_are_to_be_kept_are_kept_when_all_ends_well_and_only_then() {
+    let keep = StopPolicy { descendants: Descendants::Keep, ..policy() };
+    let leaves = |local_rank, exit| Event::Exited { local_rank, exit, leftover: true };
+    let (mut machine, now) = running_with(1, keep, false);
+    assert_eq!(machine.step(now, leaves(0, OK)), [Action::Publish]);
+    let (mut machine, now) = running_with(1, keep, false);
+    assert_eq!(machine.step(now, leaves(0, BAD))[0], group(0, Signal::TERM));
+}
+
+#[test]
+fn the_whole_group_gets_the_death_signal_at_once_where_that_is_the_order() {
+    let (mut machine, now) = running_with(2, StopPolicy { order: StopOrder::Group, ..policy() }, false);
+    let actions = calm(&mut machine, now, exit(0, BAD));
+    assert_eq!(actions, [group(1, Signal::TERM), group(1, Signal::CONT)]);
+    let left = Event::Exited { local_rank: 1, exit: BAD, leftover: true };
+    assert_eq!(calm(&mut machine, now, left), [], "what is left of it has had it");
+}
+
+#[test]
+fn workers_are_asked_for_their_stacks_before_the_death_signal() {
+    let timeout = Duration::from_secs(3);
+    let dump = Some(DumpStep { signal: Signal::USR1, timeout });
+    let (mut machine, now) = running_with(2, StopPolicy { dump, ..policy() }, false);
+    let actions = calm(&mut machine, now, exit(0, BAD));
+    assert_eq!(actions, [signal(1, Signal::USR1), signal(1, Signal::CONT)]);
+    let later = now + timeout;
+    assert_eq!(machine.wake_at(), Some(later));
+    assert_eq!(calm(&mut machine, later, Event::Tick), [signal(1, Signal::TERM), signal(1, Signal::CONT)]);
+    assert_eq!(machine.wake_at(), Some(later + GRACE), "the grace begins with the death signal");
+}
+
+#[test]
+fn a_dump_that_ends_all_workers_leaves_nothing_to_wait_for() {
+    let dump = Some(DumpStep { signal: Signal::ABRT, timeout: Duration::from_secs(3) });
+    let (mut machine, now) = running_with(2, StopPolicy { dump, ..policy() }, false);
+    calm(&mut machine, now, exit(0, BAD));
+    assert_eq!(calm(&mut machine, now, exit(1, BAD)), [Action::Publish]);
+}
+
+#[test]
+fn time_stands_still_while_the_group_is_suspended() {
+    let (mut machine, now) = running(1, false);
+    let request = Event::StopRequested { signal: Signal::TERM, grace: GRACE };
+    calm(&mut machine, now, request);
+    assert_eq!(calm(&mut machine, now, Event::Suspended), [group(0, Signal::STOP)]);
+    assert_eq!(machine.wake_at(), None);
+    let much_later = now + GRACE * 5;
+    assert_eq!(calm(&mut machine, much_later, Event::Tick), []);
+    assert_eq!(calm(&mut machine, much_later, Event::Resumed), [group(0, Signal::CONT)]);
+    assert_eq!(machine.wake_at(), Some(much_later + GRACE));
+    assert_eq!(calm(&mut machine, much_later, Event::Resumed), [], "only once");
+}
+
+#[test]
+fn a_stop_ends_a_suspension() {
+    let (mut machine, now) = running(1, false);
+    calm(&mut machine, now, Event::Suspended);
+    let request = Event::StopRequested { signal: Signal::TERM, grace: GRACE };
+    let expected = [group(0, Signal::CONT), signal(0, Signal::TERM), signal(0, Signal::CONT)];
+    assert_eq!(calm(&mut machine, now, request), expected);
 }
 
 /// One machine in each state that can be told apart.
@@ -183,7 +299,7 @@ fn each_state() -> Vec<(&'static str, Machine, Instant)> {
     let then = |name: &'static str, events: &[Event], states: &mut Vec<_>| {
         let (mut machine, now) = running(2, true);
         for event in events {
-            machine.step(now, *event);
+            calm(&mut machine, now, *event);
         }
         states.push((name, machine, now));
     };
@@ -194,8 +310,22 @@ fn each_state() -> Vec<(&'static str, Machine, Instant)> {
     then("stopping after a failure", &[exit(0, BAD)], &mut states);
     then("stopping on request", &[request], &mut states);
     then("killing", &[request, request], &mut states);
+    then("suspended", &[Event::Suspended], &mut states);
+    then("suspended while stopping", &[request, Event::Suspended], &mut states);
     then("sweeping", &[leftover, exit(1, OK)], &mut states);
     then("draining", &[exit(0, OK), exit(1, OK)], &mut states);
+    let (mut seeking, now) = running(2, true);
+    seeking.step(now, exit(0, OK));
+    seeking.step(now, exit(1, OK));
+    states.push(("seeking strays", seeking.clone(), now));
+    seeking.step(now, Event::Strays { found: true });
+    states.push(("ending strays", seeking, now));
+    let dump = Some(DumpStep { signal: Signal::ABRT, timeout: Duration::from_secs(3) });
+    let mut dumping = Machine::new(2, StopPolicy { dump, ..policy() }, true);
+    for event in [Event::Started { local_rank: 0 }, Event::Started { local_rank: 1 }, Event::AllStarted, exit(0, BAD)] {
+        dumping.step(now, event);
+    }
+    states.push(("dumping", dumping, now));
     then("done", &[exit(0, OK), exit(1, OK), Event::Drained { complete: true }], &mut states);
     states
 }
@@ -206,6 +336,10 @@ fn each_event() -> Vec<Event> {
         Event::StopRequested { signal: Signal::TERM, grace: GRACE },
         Event::StopRequested { signal: Signal::KILL, grace: GRACE },
         Event::ForwardRequested { signal: Signal::USR1 },
+        Event::Strays { found: true },
+        Event::Strays { found: false },
+        Event::Suspended,
+        Event::Resumed,
         Event::Drained { complete: true },
         Event::Drained { complete: false },
         Event::Tick,
@@ -239,6 +373,8 @@ fn check(name: &str, before: &Machine, event: Event, after: &Machine, actions: &
                 assert!(after.lives().values().iter().all(|life| life.is_over()), "{name} {event:?}");
             }
             Action::CheckLeftovers => assert!(after.has_leftovers()),
+            Action::FindStrays => assert!(after.strays != Strays::Settled, "{name} {event:?}"),
+            Action::SignalStrays { .. } => assert_eq!(after.strays, Strays::Found, "{name} {event:?}"),
             Action::Drain { .. } => assert!(after.has_tee),
         }
     }
@@ -250,7 +386,9 @@ fn check(name: &str, before: &Machine, event: Event, after: &Machine, actions: &
         assert_eq!(before.reason(), after.reason(), "{name} {event:?}: the first reason stays");
     }
     if let (Phase::Stopping(old), Phase::Stopping(new)) = (before.phase, after.phase) {
-        assert!(new.killed || new.deadline <= old.deadline, "{name} {event:?}: no event gives more time");
+        let more = new.stage > old.stage || before.suspended.is_some();
+        assert!(more || new.deadline <= old.deadline, "{name} {event:?}: no event gives more time");
+        assert!(new.stage >= old.stage, "{name} {event:?}: the ladder goes one way");
     }
 }
 
@@ -274,8 +412,15 @@ proptest! {
     fn any_history_ends_in_one_result_within_the_policys_time(
         history in prop::collection::vec((0..each_event().len(), 0_u64..20_000), 0..40),
         has_tee: bool,
+        dump: bool,
+        keep: bool,
+        whole_group: bool,
     ) {
-        let (mut machine, mut now) = running(2, has_tee);
+        let mut policy = policy();
+        policy.dump = dump.then_some(DumpStep { signal: Signal::ABRT, timeout: Duration::from_secs(3) });
+        policy.order = if whole_group { StopOrder::Group } else { StopOrder::LeaderThenGroup };
+        policy.descendants = if keep { Descendants::Keep } else { Descendants::End };
+        let (mut machine, mut now) = running_with(2, policy, has_tee);
         let (events, mut published) = (each_event(), 0);
         for (event, millis) in history {
             now += Duration::from_millis(millis);
@@ -287,15 +432,23 @@ proptest! {
         // However it went: one request and only the passing of time bring it to its end.
         let asked = now;
         let mut actions = machine.step(now, Event::StopRequested { signal: Signal::TERM, grace: GRACE });
+        if actions.contains(&Action::FindStrays) {
+            actions.extend(machine.step(now, Event::Strays { found: true }));
+        }
         loop {
             published += actions.iter().filter(|action| **action == Action::Publish).count();
             let Some(wake_at) = machine.wake_at() else { break };
             now = now.max(wake_at);
+            // Whoever is sought is there and does not die.
             actions = machine.step(now, Event::Tick);
+            if actions.contains(&Action::FindStrays) {
+                actions.extend(machine.step(now, Event::Strays { found: true }));
+            }
         }
         prop_assert_eq!(machine.phase, Phase::Done);
         prop_assert_eq!(published, 1);
-        let StopPolicy { grace, kill_wait, drain, .. } = policy();
-        prop_assert!(now - asked <= grace + kill_wait + drain + DRAIN_MARGIN);
+        let StopPolicy { grace, kill_wait, drain, .. } = policy;
+        let dump = policy.dump.map_or(Duration::ZERO, |dump| dump.timeout);
+        prop_assert!(now - asked <= dump + grace + kill_wait + drain + DRAIN_MARGIN);
     }
 }

@@ -92,6 +92,8 @@ pub struct RunProcsResult {
     pub stderrs: PerRank<Option<PathBuf>>,
     /// Each worker's times, exit and resources.
     pub workers: PerRank<WorkerReport>,
+    /// Processes of the group, beyond its workers, that outlived SIGKILL and were given up: pid and name.
+    pub left_behind: Vec<(u32, String)>,
     /// Whether all teed output had reached the console; if not, the rest is in the files.
     pub drained: bool,
 }
@@ -116,6 +118,7 @@ impl RunProcsResult {
             stdouts: PerRank::filled(local_world_size, None),
             stderrs: PerRank::filled(local_world_size, None),
             workers: PerRank::filled(local_world_size, worker),
+            left_behind: Vec::new(),
             drained: false,
         }
     }

@@ -66,6 +66,7 @@ pub(crate) fn result(
         stdouts: dest.stdouts.clone(),
         stderrs: dest.stderrs.clone(),
         workers,
+        left_behind: Vec::new(),
         drained: machine.drained(),
     }
 }

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use rankrun_logs::{Consoles, Env, LogsSpecs};
+use rankrun_process::Orphans;
 use rankrun_types::{MAX_LOCAL_RANK, PerRank};
 
-use crate::machine::StopPolicy;
+use crate::policy::StopPolicy;
 
 /// What each worker of a group runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct GroupSpec {
     pub(crate) log_line_prefixes: Option<PerRank<String>>,
     pub(crate) stop_policy: StopPolicy,
     pub(crate) consoles: Option<Consoles>,
+    pub(crate) orphans: Orphans,
+    pub(crate) guardian: bool,
 }
 
 impl GroupSpec {
@@ -99,6 +102,8 @@ impl GroupSpec {
             log_line_prefixes: None,
             stop_policy: StopPolicy::default(),
             consoles: None,
+            orphans: Orphans::Leave,
+            guardian: false,
         })
     }
 
@@ -130,6 +135,26 @@ impl GroupSpec {
     #[must_use]
     pub fn consoles(mut self, consoles: Consoles) -> Self {
         self.consoles = Some(consoles);
+        self
+    }
+
+    /// Sets whether orphans among the workers' descendants come to this program; [`Orphans::Leave`] unless set.
+    ///
+    /// Anything else makes the whole program a subreaper, for good. [`Orphans::Own`] is for a program that starts
+    /// nothing but this group: it then ends every orphan that comes to it, even one that hides its environment.
+    #[must_use]
+    pub fn orphans(mut self, orphans: Orphans) -> Self {
+        self.orphans = orphans;
+        self
+    }
+
+    /// Sets whether a small process stands by that ends what workers started if this program is killed; not unless set.
+    ///
+    /// Workers themselves die with this program in any case. The guardian is this program executed again, without its
+    /// `main`; it costs a millisecond at the start and ends with the group.
+    #[must_use]
+    pub fn guardian(mut self, guardian: bool) -> Self {
+        self.guardian = guardian;
         self
     }
 

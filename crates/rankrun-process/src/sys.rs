@@ -73,6 +73,20 @@ pub(crate) fn waitid(whom: Whom<'_>, flags: c_int) -> Result<Option<Waited>, Err
     Ok((pid != 0).then_some(Waited { code: info.si_code, status, usage }))
 }
 
+/// The pid of a child that has ended and waits to be reaped, if there is one; it is left as it is.
+pub(crate) fn any_ended_child() -> Option<u32> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the pointer is to live, writable memory, zeroed and so a valid value whatever the call does.
+    let pid = unsafe {
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        if libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) < 0 {
+            return None;
+        }
+        info.assume_init().si_pid()
+    };
+    u32::try_from(pid).ok().filter(|pid| *pid != 0)
+}
+
 /// The wait status of a process that somebody else has reaped, where the kernel still knows it (Linux 6.15).
 pub(crate) fn status_after_reaping(pidfd: BorrowedFd<'_>) -> Option<c_int> {
     // ioctl_pidfd(2): `PIDFD_GET_INFO` with the first version of `struct pidfd_info`, 64 bytes: a mask, in and out, at

@@ -72,6 +72,12 @@ impl Member {
         &self.entry.name
     }
 
+    /// What tells it from any other process since the boot: its pid and start time.
+    #[must_use]
+    pub fn identity(&self) -> (u32, u64) {
+        (self.entry.pid, self.entry.start_time)
+    }
+
     /// Sends it a signal; `false` if that failed, because it has ended or is not ours to signal.
     pub fn signal(&self, signal: Signal) -> bool {
         match &self.pidfd {
@@ -166,24 +172,29 @@ impl Tree {
         value.is_some_and(|value| value.split(|byte| *byte == b':').any(|cookie| cookie == self.cookie.as_bytes()))
     }
 
-    /// Reaps adopted children that have ended. Workers, which others wait for, are named in `except`.
+    /// Reaps adopted children that have ended. Never blocks.
     ///
-    /// With [`Orphans::Own`] all of them; with [`Orphans::Adopt`] those of a worker's session, because a zombie tells
-    /// nothing else about itself; with [`Orphans::Leave`] none. Never blocks.
-    pub fn reap_orphans(&self, except: &[u32]) {
-        if self.orphans == Orphans::Leave {
+    /// With [`Orphans::Own`] all that are not `known` (workers, which others wait for) or strangers. With
+    /// [`Orphans::Adopt`] and [`Orphans::Leave`] none, because a zombie does not tell whose it was.
+    pub fn reap_orphans(&self, known: impl Fn(u32) -> bool) {
+        if self.orphans != Orphans::Own {
             return;
         }
-        for pid in table::own_children().unwrap_or_default() {
-            if except.contains(&pid) || self.strangers.contains(&pid) {
-                continue;
+        let ours = |pid: &u32| !known(*pid) && !self.strangers.contains(pid);
+        // It is a child of ours, so its number cannot be another's.
+        let reap = |pid| drop(sys::waitid(Whom::Pid(pid), libc::WNOHANG));
+        // One call says whether there is anything to do, which mostly there is not.
+        match sys::any_ended_child() {
+            None => {}
+            Some(first) if ours(&first) => {
+                reap(first);
+                self.reap_listed(ours, reap);
             }
-            let ours = self.orphans == Orphans::Own
-                || Entry::of(pid).is_some_and(|entry| self.sessions.contains(&entry.session));
-            if ours {
-                // It is a child of ours, so its number cannot be another's; nothing to do if it runs.
-                let _ = sys::waitid(Whom::Pid(pid), libc::WNOHANG);
-            }
+            Some(_) => self.reap_listed(ours, reap),
         }
+    }
+
+    fn reap_listed(&self, ours: impl Fn(&u32) -> bool, reap: impl Fn(u32)) {
+        table::own_children().unwrap_or_default().into_iter().filter(ours).for_each(reap);
     }
 }

@@ -1,0 +1,72 @@
+//! How a group is stopped: [`StopPolicy`]. Not here: stopping it (`machine`).
+
+use std::time::Duration;
+
+use rankrun_types::Signal;
+
+/// Who gets the death signal when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StopOrder {
+    /// Each worker first; the rest of its process group when it is gone. So a worker whose handler needs a helper
+    /// process to end well has it, and a shell does not shield what it runs.
+    #[default]
+    LeaderThenGroup,
+    /// Each worker's whole process group at once.
+    Group,
+}
+
+/// What becomes of processes that workers leave behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Descendants {
+    /// They are ended with the group, however it ends.
+    #[default]
+    End,
+    /// If all workers exit 0 they stay; if the group fails or is stopped they are ended.
+    Keep,
+}
+
+/// A signal before the death signal, for workers that hang to write where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DumpStep {
+    /// The signal, SIGABRT or SIGUSR1 say.
+    pub signal: Signal,
+    /// How long until the death signal follows. Less if all workers end of it.
+    pub timeout: Duration,
+}
+
+/// How a group is stopped.
+///
+/// The times count once for the whole group, and the same for each reason to stop it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StopPolicy {
+    /// Who gets the death signal when.
+    pub order: StopOrder,
+    /// A step before the death signal; none unless chosen.
+    pub dump: Option<DumpStep>,
+    /// The death signal; SIGTERM unless chosen otherwise.
+    pub death_signal: Signal,
+    /// How long the whole group has, from the death signal to SIGKILL; 30 s unless chosen otherwise.
+    pub grace: Duration,
+    /// How long after SIGKILL a worker may take to vanish before it is given up; 5 s unless chosen otherwise.
+    ///
+    /// Only a worker in uninterruptible sleep takes that long.
+    pub kill_wait: Duration,
+    /// How long, at most, the console may take to accept the last log lines; 5 s unless chosen otherwise.
+    pub drain: Duration,
+    /// What becomes of processes that workers leave behind.
+    pub descendants: Descendants,
+}
+
+impl Default for StopPolicy {
+    fn default() -> Self {
+        Self {
+            order: StopOrder::default(),
+            dump: None,
+            death_signal: Signal::TERM,
+            grace: Duration::from_secs(30),
+            kill_wait: Duration::from_secs(5),
+            drain: Duration::from_secs(5),
+            descendants: Descendants::default(),
+        }
+    }
+}
