@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use rankrun::StdSpec;
 use rankrun::crates::types::MAX_LOCAL_RANK;
+use rankrun::{Signal, StdSpec};
 
 /// Start N copies of a program, each with its rank, and report the first failure.
 ///
@@ -49,9 +49,52 @@ pub(crate) struct Args {
     #[arg(long, alias = "shutdown_timeout", value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(crate) shutdown_timeout: Duration,
 
+    /// Signals that stop the run: passed on to the workers with grace, a second one kills
+    /// [default: SIGTERM,SIGINT,SIGHUP,SIGQUIT]
+    #[arg(
+        long,
+        alias = "signals_to_handle",
+        value_name = "SIGNALS",
+        env = "TORCHELASTIC_SIGNALS_TO_HANDLE",
+        hide_env_values = true,
+        value_parser = parse_signals
+    )]
+    pub(crate) signals_to_handle: Option<SignalList>,
+
+    /// Signals that are passed on to the workers while the run goes on [default: SIGUSR1,SIGUSR2]
+    #[arg(long, alias = "signals_to_forward", value_name = "SIGNALS", value_parser = parse_signals)]
+    pub(crate) signals_to_forward: Option<SignalList>,
+
+    /// Who gets the death signal: each worker and then, once it is gone, the rest of its process group, or all at once
+    #[arg(long, alias = "stop_order", value_name = "ORDER", default_value = "leader-then-group")]
+    pub(crate) stop_order: StopOrderArg,
+
+    /// A signal before the death signal, for workers that hang to write their stacks
+    #[arg(long, alias = "dump_signal", value_name = "SIGNAL", value_parser = parse_catchable)]
+    pub(crate) dump_signal: Option<Signal>,
+
+    /// How long from the dump signal to the death signal
+    #[arg(long, alias = "dump_timeout", value_name = "SECONDS", default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
+    pub(crate) dump_timeout: Duration,
+
+    /// Leave alone what workers left running, if all workers exit 0
+    #[arg(long, alias = "keep_descendants")]
+    pub(crate) keep_descendants: bool,
+
     /// The program and its arguments
     #[arg(value_name = "PROGRAM [ARGS]", required = true, num_args = 1.., trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Signals that were given as one argument, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SignalList(pub(crate) Vec<Signal>);
+
+/// [`rankrun::StopOrder`] as an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StopOrderArg {
+    LeaderThenGroup,
+    Group,
 }
 
 /// Why there is nothing to run.
@@ -90,6 +133,21 @@ fn parse_size(text: &str) -> Result<usize, String> {
         Ok(size) if (1..=most).contains(&size) => Ok(size),
         _ => Err(format!("expected a whole number from 1 to {most}")),
     }
+}
+
+fn parse_signals(text: &str) -> Result<SignalList, String> {
+    if text.trim().is_empty() {
+        return Ok(SignalList(Vec::new()));
+    }
+    text.split(',').map(parse_catchable).collect::<Result<_, _>>().map(SignalList)
+}
+
+fn parse_catchable(text: &str) -> Result<Signal, String> {
+    let signal: Signal = text.parse().map_err(|error: rankrun::crates::types::ParseSignalError| error.to_string())?;
+    if !signal.can_be_caught() {
+        return Err(format!("{signal} cannot be caught: expected any signal but SIGKILL and SIGSTOP"));
+    }
+    Ok(signal)
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -138,6 +196,12 @@ mod tests {
             (&["-t", "", "true"], &["--tee"]),
             (&["--shutdown-timeout", "-1", "true"], &["'-1'", "0 or more"]),
             (&["--shutdown-timeout", "nan", "true"], &["'nan'", "0 or more"]),
+            (&["--signals-to-handle", "TERM,FOO", "true"], &["--signals-to-handle", "`FOO`", "SIGTERM"]),
+            (&["--signals-to-handle", "KILL", "true"], &["SIGKILL cannot be caught"]),
+            (&["--signals-to-forward", "USR1,STOP", "true"], &["--signals-to-forward", "SIGSTOP cannot be caught"]),
+            (&["--dump-signal", "99", "true"], &["--dump-signal", "`99`", "1 to 64"]),
+            (&["--dump-timeout", "-3", "true"], &["--dump-timeout", "0 or more"]),
+            (&["--stop-order", "random", "true"], &["--stop-order", "leader-then-group", "group"]),
             (&["--bogus", "true"], &["--bogus"]),
             (&[], &["PROGRAM"]),
         ] {

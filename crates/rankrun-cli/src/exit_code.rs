@@ -35,6 +35,7 @@ pub(crate) fn of_start_error(error: &StartError) -> u8 {
             (Some(SpawnStep::Exec), _) => NOT_EXECUTABLE,
             _ => LAUNCHER_FAILED,
         },
+        StartError::Stopped { signal: Some(signal), .. } => of_signal(*signal),
         _ => LAUNCHER_FAILED,
     }
 }

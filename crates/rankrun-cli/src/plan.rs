@@ -3,15 +3,23 @@
 use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use rankrun::{PerRank, RankOutOfWorldError, Std, StdSpec, env};
+use rankrun::{
+    Descendants, DumpStep, PerRank, RankOutOfWorldError, Signal, SignalPlan, Std, StdSpec, StopOrder, StopPolicy, env,
+};
 
-use crate::args::Args;
+use crate::args::{Args, SignalList, StopOrderArg};
 use crate::exit_code;
 
 /// Where ranks of one host meet unless MASTER_ADDR says otherwise.
 const DEFAULT_MASTER_ADDR: &str = "127.0.0.1";
+
+/// The signals that stop a run, as torchrun has them.
+const STOP_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+
+/// The signals that are passed on, as mpirun and Slurm users expect.
+const FORWARD_SIGNALS: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
 /// What a plan depends on beside the command line.
 pub(crate) struct Surroundings {
@@ -47,7 +55,8 @@ pub(crate) struct Plan {
     pub(crate) redirects: StdSpec,
     pub(crate) tee: StdSpec,
     pub(crate) log_dir: Option<PathBuf>,
-    pub(crate) grace: Duration,
+    pub(crate) stop_policy: StopPolicy,
+    pub(crate) signals: SignalPlan,
 }
 
 impl Plan {
@@ -126,8 +135,31 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         redirects: args.redirects.clone(),
         tee: args.tee.clone(),
         log_dir: args.log_dir.clone(),
-        grace: args.shutdown_timeout,
+        stop_policy: stop_policy(args),
+        signals: signals(args),
     })
+}
+
+fn stop_policy(args: &Args) -> StopPolicy {
+    StopPolicy {
+        order: match args.stop_order {
+            StopOrderArg::LeaderThenGroup => StopOrder::LeaderThenGroup,
+            StopOrderArg::Group => StopOrder::Group,
+        },
+        dump: args.dump_signal.map(|signal| DumpStep { signal, timeout: args.dump_timeout }),
+        grace: args.shutdown_timeout,
+        descendants: if args.keep_descendants { Descendants::Keep } else { Descendants::End },
+        ..StopPolicy::default()
+    }
+}
+
+fn signals(args: &Args) -> SignalPlan {
+    let given =
+        |list: &Option<SignalList>, default: &[Signal]| list.as_ref().map_or(default.to_vec(), |list| list.0.clone());
+    SignalPlan::default()
+        .stop(given(&args.signals_to_handle, &STOP_SIGNALS))
+        .forward(given(&args.signals_to_forward, &FORWARD_SIGNALS))
+        .job_control(true)
 }
 
 /// An id that sorts by time and that no other run on this host has: `20261201-101500-4242`, in UTC.
@@ -139,7 +171,7 @@ fn run_id(now: SystemTime, pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::UNIX_EPOCH;
+    use std::time::{Duration, UNIX_EPOCH};
 
     fn surroundings() -> Surroundings {
         Surroundings {
@@ -190,6 +222,21 @@ mod tests {
             "invalid value for '--redirects': rank 9 is outside of the 4 workers of this host (0-3) (see rankrun --help)"
         );
         assert_eq!(error.exit_code(), exit_code::USAGE);
+    }
+
+    #[test]
+    fn signals_and_the_stop_ladder_are_what_was_asked_for() {
+        let plan = resolve(&args(&["true"]), &surroundings()).unwrap();
+        assert_eq!(plan.signals, SignalPlan::default().stop(STOP_SIGNALS).forward(FORWARD_SIGNALS).job_control(true));
+        assert_eq!(plan.stop_policy, StopPolicy::default());
+        let line = ["--signals-to-handle", "TERM, usr1", "--signals-to-forward", "", "--stop-order", "group"];
+        let more = ["--dump-signal", "ABRT", "--dump-timeout", "0.5", "--keep-descendants", "true"];
+        let plan = resolve(&args(&[&line[..], &more[..]].concat()), &surroundings()).unwrap();
+        assert_eq!(plan.signals, SignalPlan::default().stop([Signal::TERM, Signal::USR1]).job_control(true));
+        let dump = Some(DumpStep { signal: Signal::ABRT, timeout: Duration::from_millis(500) });
+        let expected =
+            StopPolicy { order: StopOrder::Group, dump, descendants: Descendants::Keep, ..StopPolicy::default() };
+        assert_eq!(plan.stop_policy, expected);
     }
 
     #[test]

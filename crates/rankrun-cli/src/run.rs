@@ -4,15 +4,12 @@ use std::io::Write;
 use std::sync::Arc;
 
 use rankrun::{
-    Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, PContext, RunProcsResult, RunState, Signal, StartError,
-    StartProcessesError, WaitError, WorkerGroup,
+    Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, Orphans, PContext, RunProcsResult, RunState, Signal,
+    StartError, StartProcessesError, WaitError, WorkerGroup,
 };
 
 use crate::exit_code;
 use crate::plan::Plan;
-
-/// The signals that stop a run, as torchrun has them.
-const STOP_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 /// Writes a line to standard error; if that is closed, there is nobody to tell.
 pub(crate) fn say(text: &str) {
@@ -54,9 +51,12 @@ fn supervise(
         .args(&plan.args)
         .envs_by_rank(|local_rank| plan.envs[local_rank].iter().cloned())
         .logs_specs(logs)
-        .grace(plan.grace);
+        .stop_policy(plan.stop_policy)
+        // This program starts nothing but the group.
+        .orphans(Orphans::Own)
+        .guardian(true);
     let mut context = PContext::new(group.into_spec()?)?;
-    if let Err(error) = context.watch_signals(&STOP_SIGNALS) {
+    if let Err(error) = context.watch(plan.signals.clone()) {
         log::warn!("{error}: a signal ends rankrun at once");
     }
     context.start()?;
@@ -67,7 +67,7 @@ fn supervise(
             Ok(None) => {}
             Err(WaitError::Signal(error)) => {
                 // The first one is passed on with grace, the second kills.
-                context.request_stop(error.sigval, plan.grace);
+                context.request_stop(error.sigval, plan.stop_policy.grace);
                 signal.get_or_insert(error.sigval);
             }
             // Cannot be: it was started above.
@@ -84,6 +84,9 @@ fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
     for (local_rank, worker) in result.workers.iter().filter(|(_, worker)| worker.cause == Cause::Abandoned) {
         let pid = worker.pid.unwrap_or(0);
         say(&format!("rank {local_rank} (pid {pid}), or a process of its group, is still there after SIGKILL"));
+    }
+    for (pid, name) in &result.left_behind {
+        say(&format!("process {pid} ({name}), which a worker had started, is still there after SIGKILL"));
     }
     match result.state {
         RunState::Succeeded => exit_code::SUCCESS,

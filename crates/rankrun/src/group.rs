@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rankrun_context::{Entrypoint, GroupSpec, GroupSpecError, PContext, StartError, StopPolicy};
 use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogsSpecs};
+use rankrun_process::Orphans;
 use rankrun_redirects::{Std, StdSpec};
 use rankrun_types::{PerRank, RankMapError, Signal, env};
 
@@ -44,6 +45,8 @@ pub struct WorkerGroup {
     log_line_prefixes: Option<PerRank<String>>,
     stop_policy: StopPolicy,
     consoles: Option<Consoles>,
+    orphans: Orphans,
+    guardian: bool,
     error: Option<RankMapError>,
 }
 
@@ -70,6 +73,8 @@ impl WorkerGroup {
             log_line_prefixes: None,
             stop_policy: StopPolicy::default(),
             consoles: None,
+            orphans: Orphans::Leave,
+            guardian: false,
             error: None,
         }
     }
@@ -204,6 +209,24 @@ impl WorkerGroup {
         self
     }
 
+    /// Sets whether orphans among the workers' descendants come to this program; [`Orphans::Leave`] unless set.
+    ///
+    /// See [`GroupSpec::orphans`] for what else that means.
+    #[must_use]
+    pub fn orphans(mut self, orphans: Orphans) -> Self {
+        self.orphans = orphans;
+        self
+    }
+
+    /// Sets whether a small process ends what workers started if this program is killed; not unless set.
+    ///
+    /// See [`GroupSpec::guardian`].
+    #[must_use]
+    pub fn guardian(mut self, guardian: bool) -> Self {
+        self.guardian = guardian;
+        self
+    }
+
     /// Checks the whole and turns it into what a [`PContext`] takes.
     ///
     /// # Errors
@@ -219,7 +242,7 @@ impl WorkerGroup {
         let logs_specs =
             self.logs_specs.unwrap_or_else(|| Arc::new(DefaultLogsSpecs::new(self.log_dir, self.redirects, self.tee)));
         let spec = GroupSpec::new(self.name, self.entrypoint, self.args, self.envs, logs_specs)?;
-        let spec = spec.stop_policy(self.stop_policy);
+        let spec = spec.stop_policy(self.stop_policy).orphans(self.orphans).guardian(self.guardian);
         let spec = match self.log_line_prefixes {
             Some(prefixes) => spec.log_line_prefixes(prefixes)?,
             None => spec,

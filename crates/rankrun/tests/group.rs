@@ -254,8 +254,7 @@ fn teed_lines_arrive_whole_with_their_prefix_and_the_files_are_exact() {
 fn a_console_that_nobody_reads_holds_up_neither_workers_nor_the_result() {
     let dir = tempfile::tempdir().unwrap();
     let (_unread, end) = std::io::pipe().unwrap();
-    let mut policy = rankrun::StopPolicy::default();
-    policy.drain = Duration::from_millis(200);
+    let policy = rankrun::StopPolicy { drain: Duration::from_millis(200), ..rankrun::StopPolicy::default() };
     let group = shell(2, "head -c 300000 /dev/zero | tr '\\0' '\\n'; test $LOCAL_RANK = 1 && exit 9; exec sleep 600")
         .tee(Std::OUT)
         .log_dir(dir.path())
