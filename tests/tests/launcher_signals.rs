@@ -7,16 +7,18 @@ use rankrun_testkit::{Launcher, MARK, Running, assert_no_process_left, eventuall
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn start(script: &str, n: &str) -> Running {
-    let running = Launcher::rankrun().args(["-n", n, "-t", "1", "sh", "-c", script]).spawn();
-    running.wait_for_stdout("ready", SOON);
+fn start(script: &str, n: usize) -> Running {
+    let running = Launcher::rankrun().args(["-n", &n.to_string(), "-t", "1", "sh", "-c", script]).spawn();
+    for rank in 0..n {
+        running.wait_for_stdout(&format!("[default{rank}]:ready"), SOON);
+    }
     running
 }
 
 #[test]
 fn a_stop_signal_ends_the_workers_and_the_exit_code_says_which() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)] {
-        let mut running = start("echo ready; exec sleep 600", "2");
+        let mut running = start("echo ready; exec sleep 600", 2);
         running.signal(signal);
         let output = running.wait_timeout(SOON);
         assert_eq!(output.code, Some(code), "{}", output.stderr_text());
@@ -27,7 +29,7 @@ fn a_stop_signal_ends_the_workers_and_the_exit_code_says_which() {
 
 #[test]
 fn workers_get_the_signal_itself_and_time_to_end() {
-    let mut running = start("trap 'echo got it; exit 0' INT; echo ready; while :; do sleep 0.05; done", "2");
+    let mut running = start("trap 'echo got it; exit 0' INT; echo ready; while :; do sleep 0.05; done", 2);
     running.signal(Signal::INT);
     let output = running.wait_timeout(SOON);
     assert_eq!(output.code, Some(130));
@@ -36,7 +38,7 @@ fn workers_get_the_signal_itself_and_time_to_end() {
 
 #[test]
 fn a_second_signal_kills_who_ignores_the_first() {
-    let mut running = start("trap '' TERM INT; echo ready; while :; do sleep 600; done", "2");
+    let mut running = start("trap '' TERM INT; echo ready; while :; do sleep 600; done", 2);
     running.signal(Signal::TERM);
     running.signal(Signal::INT);
     let output = running.wait_timeout(SOON);
@@ -49,15 +51,16 @@ fn the_shutdown_timeout_bounds_the_grace() {
     let script = "trap '' TERM; echo ready; while :; do sleep 600; done";
     let args = ["-n", "2", "-t", "1", "--shutdown-timeout", "0.2", "sh", "-c", script];
     let mut running = Launcher::rankrun().args(args).spawn();
-    running.wait_for_stdout("ready", SOON);
+    running.wait_for_stdout("[default0]:ready", SOON);
+    running.wait_for_stdout("[default1]:ready", SOON);
     running.signal(Signal::TERM);
     assert_eq!(running.wait_timeout(SOON).code, Some(143));
 }
 
 #[test]
 fn workers_die_with_a_launcher_that_is_killed() {
-    let mut running = start("echo ready; exec sleep 600", "3");
-    eventually("three workers and the launcher run", SOON, || running.processes().len() == 4);
+    let mut running = start("echo ready; exec sleep 600", 3);
+    eventually("three workers and the launcher run", SOON, || running.processes().len() >= 4);
     running.signal(Signal::KILL);
     running.wait_timeout(SOON);
     assert_no_process_left(MARK, running.mark());

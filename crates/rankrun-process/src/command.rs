@@ -9,6 +9,7 @@ use std::ptr;
 use rankrun_types::Signal;
 
 use crate::SpawnError;
+use crate::placement::{Placement, PreparedPlacement};
 
 /// Where execvp(3) looks when there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -37,6 +38,7 @@ pub struct Command {
     current_dir: Option<PathBuf>,
     stdio: [Stdio; 3],
     pub(crate) parent_death_signal: Option<Signal>,
+    pub(crate) placement: Placement,
 }
 
 impl Command {
@@ -49,6 +51,7 @@ impl Command {
             current_dir: None,
             stdio: [Stdio::Null, Stdio::Null, Stdio::Null],
             parent_death_signal: Some(Signal::KILL),
+            placement: Placement::default(),
         }
     }
 
@@ -122,6 +125,7 @@ impl Command {
             Some(dir) => Some(self.string("working directory", dir.clone().into_os_string().into_vec())?),
             None => None,
         };
+        let placement = self.prepare_placement()?;
         let (mut fds, mut raised) = ([0; 3], Vec::new());
         for (target, stdio) in self.stdio.iter().enumerate() {
             fds[target] = match stdio {
@@ -136,7 +140,7 @@ impl Command {
                 }
             };
         }
-        Ok(Prepared { candidates, argv, envs, current_dir, fds, _raised: raised })
+        Ok(Prepared { candidates, argv, envs, current_dir, fds, placement, _raised: raised })
     }
 
     pub(crate) fn error(&self, step: crate::SpawnStep, errno: i32) -> SpawnError {
@@ -216,6 +220,7 @@ pub(crate) struct Prepared {
     pub(crate) current_dir: Option<CString>,
     /// What becomes file descriptor 0, 1 and 2; an equal number means: leave it.
     pub(crate) fds: [RawFd; 3],
+    pub(crate) placement: PreparedPlacement,
     _raised: Vec<OwnedFd>,
 }
 

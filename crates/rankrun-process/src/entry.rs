@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use libc::{c_char, c_int, c_void};
 
 use crate::SpawnStep;
+use crate::placement::PreparedPlacement;
 use crate::sys::KERNEL_SIGSET_SIZE;
 
 /// What the child does, prepared by the parent, and where it reports what it could not do.
-pub(crate) struct Plan {
+pub(crate) struct Plan<'a> {
     pub(crate) candidates: *const *const c_char,
     pub(crate) argv: *const *const c_char,
     pub(crate) envs: *const *const c_char,
@@ -22,6 +23,7 @@ pub(crate) struct Plan {
     /// 0: none.
     pub(crate) parent_death_signal: c_int,
     pub(crate) parent: libc::pid_t,
+    pub(crate) placement: &'a PreparedPlacement,
     pub(crate) failure: Failure,
 }
 
@@ -34,12 +36,12 @@ impl Failure {
     }
 
     fn set(&self, step: SpawnStep, errno: c_int) {
-        self.0.store(u64::from(step as u8) << 32 | u64::from(errno as u32), Ordering::Release);
+        self.0.store(u64::from(step.code()) << 32 | u64::from(errno as u32), Ordering::Release);
     }
 
     pub(crate) fn get(&self) -> Option<(SpawnStep, c_int)> {
         let word = self.0.load(Ordering::Acquire);
-        let step = SpawnStep::ALL.into_iter().find(|step| u64::from(*step as u8) == word >> 32)?;
+        let step = SpawnStep::from_code((word >> 32) as u32)?;
         Some((step, word as u32 as c_int))
     }
 }
@@ -48,7 +50,7 @@ impl Failure {
 pub(crate) extern "C" fn run(plan: *mut c_void) -> c_int {
     // SAFETY: the parent passes a pointer to a Plan that lives until this process has called exec or exit, because
     // CLONE_VFORK suspends the parent's thread until then; nobody writes to it meanwhile but the atomic.
-    let plan = unsafe { &*plan.cast::<Plan>() };
+    let plan = unsafe { &*plan.cast::<Plan<'_>>() };
     let (step, errno) = steps(plan);
     plan.failure.set(step, errno);
     // SAFETY: ends this process without running the parent's exit handlers.
@@ -61,7 +63,7 @@ fn last_errno() -> c_int {
 }
 
 /// Carries out the plan and returns only with the step that failed.
-fn steps(plan: &Plan) -> (SpawnStep, c_int) {
+fn steps(plan: &Plan<'_>) -> (SpawnStep, c_int) {
     // SAFETY: system calls with integers, or with pointers that the plan keeps alive.
     unsafe {
         if libc::setsid() < 0 {
@@ -101,11 +103,48 @@ fn steps(plan: &Plan) -> (SpawnStep, c_int) {
             }
         }
         close_the_rest();
+        if let Err(failed) = place(plan.placement) {
+            return failed;
+        }
         let mask = 0_u64;
         let null = std::ptr::null_mut::<u64>();
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &mask, null, KERNEL_SIGSET_SIZE);
         (SpawnStep::Exec, exec(plan))
     }
+}
+
+/// Takes the worker's CPUs, umask, nice value and limits, in this order.
+///
+/// After the streams: a low limit on open files would make dup2 fail and hide descriptors from [`close_the_rest`], and
+/// what makes this process slow also stops the parent, which waits. The limits last: one on nice values would bind
+/// setpriority.
+fn place(placement: &PreparedPlacement) -> Result<(), (SpawnStep, c_int)> {
+    const THIS: libc::c_long = 0;
+    // SAFETY: system calls with integers, or with pointers to memory that the parent keeps alive, of the size passed.
+    // Raw calls, because the wrappers' types differ between C libraries. Each acts on this process alone: it has
+    // limits and a umask of its own, as clone was called without CLONE_THREAD and CLONE_FS.
+    unsafe {
+        if let Some(mask) = &placement.cpus
+            && libc::syscall(libc::SYS_sched_setaffinity, THIS, size_of_val(mask.as_slice()), mask.as_ptr()) < 0
+        {
+            return Err((SpawnStep::Affinity, last_errno()));
+        }
+        if let Some(mask) = placement.umask {
+            libc::umask(mask);
+        }
+        if let Some(nice) = placement.nice
+            && libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, THIS, libc::c_long::from(nice)) < 0
+        {
+            return Err((SpawnStep::Nice, last_errno()));
+        }
+        for limit in &placement.limits {
+            let old = std::ptr::null_mut::<libc::rlimit64>();
+            if libc::syscall(libc::SYS_prlimit64, THIS, limit.number, &raw const limit.bounds, old) < 0 {
+                return Err((SpawnStep::Limit(limit.resource), last_errno()));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Marks all descriptors above 2 to be closed by exec.
@@ -127,7 +166,7 @@ fn close_the_rest() {
 }
 
 /// Tries each candidate as execvpe(3) does and returns the errno that says most.
-unsafe fn exec(plan: &Plan) -> c_int {
+unsafe fn exec(plan: &Plan<'_>) -> c_int {
     let mut verdict = libc::ENOENT;
     let mut candidate = plan.candidates;
     // SAFETY: the array ends with a null pointer, and argv and envs are such arrays too.

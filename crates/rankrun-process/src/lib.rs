@@ -22,18 +22,27 @@
 
 mod child;
 mod command;
+mod cpus;
 mod entry;
 mod guardian;
+mod limit;
+mod numa;
+mod placement;
 mod spawn;
 mod sys;
+mod sysfs;
 mod table;
 mod tree;
 mod watch;
 
 pub use child::{Child, Exit, SignalError, Usage, WaitError};
 pub use command::{Command, Stdio};
+pub use cpus::{AllowedCpusError, CpuSet, ParseCpuSetError};
 pub use guardian::Guardian;
+pub use limit::{Limit, LimitError, ParseLimitError, ParseResourceError, Resource};
+pub use numa::{NumaBinding, NumaError, NumaTopology, ParseNumaBindingError};
 pub use spawn::{SpawnError, SpawnStep, Spawner};
+pub use sysfs::gpu_numa_nodes;
 pub use tree::{Member, Orphans, Tree, become_subreaper};
 pub use watch::{SignalWatcher, WatchError};
 

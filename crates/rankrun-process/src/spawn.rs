@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
+use crate::Resource;
 use crate::child::Child;
 use crate::command::Command;
 use crate::entry::{Failure, Plan, run};
@@ -19,30 +20,59 @@ use crate::sys;
 /// The child's stack between clone and exec: a few frames of system calls; glibc's posix_spawn takes 32 KiB too.
 const STACK_SIZE: usize = 64 * 1024;
 
+/// Limits' codes follow this one.
+const LIMIT_CODE: u32 = 0x100;
+
 /// What a process does between its birth and its program, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
 #[non_exhaustive]
 pub enum SpawnStep {
     /// setsid(2).
-    Session = 1,
+    Session,
     /// prctl(2) with `PR_SET_PDEATHSIG`, and finding the parent still there.
     DeathSignal,
     /// chdir(2) to the working directory.
     CurrentDir,
     /// dup2(2) of the standard streams.
     Stdio,
+    /// sched_setaffinity(2).
+    Affinity,
+    /// setpriority(2) to the nice value.
+    Nice,
+    /// setrlimit(2) of this resource.
+    Limit(Resource),
     /// execve(2).
     Exec,
 }
 
 impl SpawnStep {
-    pub(crate) const ALL: [Self; 5] = [Self::Session, Self::DeathSignal, Self::CurrentDir, Self::Stdio, Self::Exec];
+    /// The step as a number, never 0. The child calls it: no more than a look-up.
+    pub(crate) const fn code(self) -> u32 {
+        match self {
+            Self::Session => 1,
+            Self::DeathSignal => 2,
+            Self::CurrentDir => 3,
+            Self::Stdio => 4,
+            Self::Affinity => 5,
+            Self::Nice => 6,
+            Self::Exec => 7,
+            Self::Limit(resource) => LIMIT_CODE + resource as u32,
+        }
+    }
+
+    pub(crate) fn from_code(code: u32) -> Option<Self> {
+        let plain =
+            [Self::Session, Self::DeathSignal, Self::CurrentDir, Self::Stdio, Self::Affinity, Self::Nice, Self::Exec];
+        plain.into_iter().chain(Resource::ALL.map(Self::Limit)).find(|step| step.code() == code)
+    }
 }
 
 impl fmt::Display for SpawnStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Limit(resource) => return write!(f, "setrlimit {resource}"),
+            Self::Affinity => "sched_setaffinity",
+            Self::Nice => "setpriority",
             Self::Session => "setsid",
             Self::DeathSignal => "parent death signal",
             Self::CurrentDir => "chdir",
@@ -74,6 +104,18 @@ pub enum SpawnError {
         what: &'static str,
         /// The text.
         text: OsString,
+    },
+    /// A setting of the command is out of its range.
+    #[error("cannot start `{}`: {what} {value}: expected {expected}", program.display())]
+    OutOfRange {
+        /// The program.
+        program: OsString,
+        /// Which setting: `nice value`, `umask` or `soft limit`.
+        what: &'static str,
+        /// What was asked for.
+        value: String,
+        /// What is possible, in words.
+        expected: String,
     },
     /// The kernel made no process: EAGAIN (too many), ENOMEM, EMFILE (no descriptor for the pidfd), ...
     #[error("cannot start `{}`: clone: {}", program.display(), Os(*errno))]
@@ -108,7 +150,7 @@ impl SpawnError {
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::NulByte { .. } => None,
+            Self::NulByte { .. } | Self::OutOfRange { .. } => None,
             Self::Clone { errno, .. } | Self::Step { errno, .. } | Self::Prepare { errno, .. } => Some(*errno),
         }
     }
@@ -172,6 +214,7 @@ impl Spawner {
             parent_death_signal: command.parent_death_signal.map_or(0, rankrun_types::Signal::as_raw),
             // SAFETY: takes nothing and cannot fail.
             parent: unsafe { libc::getpid() },
+            placement: &prepared.placement,
             failure: Failure::none(),
         };
         // Where there are no pidfds: what stands in for one, made while there is no process that could be lost.
@@ -270,5 +313,20 @@ impl Drop for Stack {
     fn drop(&mut self) {
         // SAFETY: the mapping that `new` made; no child uses it, since `spawn` returns only after that.
         unsafe { libc::munmap(self.base, self.size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_comes_back_from_its_code() {
+        use SpawnStep::{Affinity, CurrentDir, DeathSignal, Exec, Nice, Session, Stdio};
+        let steps = [Session, DeathSignal, CurrentDir, Stdio, Affinity, Nice, Exec];
+        for step in steps.into_iter().chain(Resource::ALL.map(SpawnStep::Limit)) {
+            assert_eq!(SpawnStep::from_code(step.code()), Some(step));
+        }
+        assert_eq!(SpawnStep::from_code(0), None);
     }
 }
