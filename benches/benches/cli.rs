@@ -136,10 +136,12 @@ fn idle(session: &mut Session, case: &str, binary: &Path, args: &[&str]) -> Resu
     // What is left to do after the start is over when nothing happens for a while.
     let mut before = ThreadUse::of(pid)?;
     eventually("the launcher has settled", SOON, || -> bool {
+        // sleep: the span in which nothing must happen
         std::thread::sleep(Duration::from_millis(50));
         let now = ThreadUse::of(pid).unwrap_or_default();
         std::mem::replace(&mut before, now) == now
     });
+    // sleep: the span that is measured
     std::thread::sleep(WATCHED);
     let used = ThreadUse::of(pid)?.since(before);
     launcher.stop()?;

@@ -244,11 +244,12 @@ impl Driver {
             },
         };
         let Entrypoint::Binary(program) = &self.spec.entrypoint;
-        Ok(Command::new(program)
+        let command = Command::new(program)
             .args(&self.spec.args[local_rank])
             .envs(envs)
             .stdout(stream(&self.dest.stdouts[local_rank])?)
-            .stderr(stream(&self.dest.stderrs[local_rank])?))
+            .stderr(stream(&self.dest.stderrs[local_rank])?);
+        Ok(self.spec.placements[local_rank].apply(command))
     }
 
     /// Waits and acts until the result is published.

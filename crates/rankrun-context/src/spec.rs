@@ -7,6 +7,7 @@ use rankrun_logs::{Consoles, Env, LogsSpecs};
 use rankrun_process::Orphans;
 use rankrun_types::{MAX_LOCAL_RANK, PerRank};
 
+use crate::placement::Placement;
 use crate::policy::StopPolicy;
 
 /// What each worker of a group runs.
@@ -47,7 +48,7 @@ pub enum GroupSpecError {
     RankCount {
         /// The group's name.
         name: String,
-        /// `envs` or `log_line_prefixes`.
+        /// `envs`, `log_line_prefixes` or `placements`.
         what: &'static str,
         /// How many ranks it has.
         got: usize,
@@ -68,6 +69,7 @@ pub struct GroupSpec {
     pub(crate) log_line_prefixes: Option<PerRank<String>>,
     pub(crate) stop_policy: StopPolicy,
     pub(crate) consoles: Option<Consoles>,
+    pub(crate) placements: PerRank<Placement>,
     pub(crate) orphans: Orphans,
     pub(crate) guardian: bool,
 }
@@ -96,6 +98,7 @@ impl GroupSpec {
         Ok(Self {
             name,
             entrypoint,
+            placements: PerRank::filled(args.len(), Placement::default()),
             args,
             envs,
             logs_specs,
@@ -121,6 +124,16 @@ impl GroupSpec {
     pub fn log_line_prefixes(mut self, prefixes: PerRank<String>) -> Result<Self, GroupSpecError> {
         Self::same_ranks(&self.name, "log_line_prefixes", prefixes.len(), self.args.len())?;
         self.log_line_prefixes = Some(prefixes);
+        Ok(self)
+    }
+
+    /// Sets where and under which limits each worker runs; as this program does, with an empty standard input, unless set.
+    ///
+    /// # Errors
+    /// [`GroupSpecError::RankCount`] if it has other ranks than the group.
+    pub fn placements(mut self, placements: PerRank<Placement>) -> Result<Self, GroupSpecError> {
+        Self::same_ranks(&self.name, "placements", placements.len(), self.args.len())?;
+        self.placements = placements;
         Ok(self)
     }
 

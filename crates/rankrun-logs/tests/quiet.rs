@@ -35,6 +35,7 @@ fn silent_files_and_a_blocked_console_cause_no_wake_up() {
         loop {
             let before = switches();
             // The span that is measured, and not a wait for anything.
+            // sleep: the span that is measured
             std::thread::sleep(Duration::from_millis(200));
             if before.is_some() && switches() == before {
                 return;

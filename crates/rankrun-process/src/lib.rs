@@ -39,12 +39,12 @@ pub use child::{Child, Exit, SignalError, Usage, WaitError};
 pub use command::{Command, Stdio};
 pub use cpus::{AllowedCpusError, CpuSet, ParseCpuSetError};
 pub use guardian::Guardian;
-pub use limit::{Limit, LimitError, ParseLimitError, ParseResourceError, Resource};
+pub use limit::{Limit, LimitError, ParseLimitError, ParseResourceError, Resource, raise_open_files};
 pub use numa::{NumaBinding, NumaError, NumaTopology, ParseNumaBindingError};
 pub use spawn::{SpawnError, SpawnStep, Spawner};
 pub use sysfs::gpu_numa_nodes;
 pub use tree::{Member, Orphans, Tree, become_subreaper};
-pub use watch::{SignalWatcher, WatchError};
+pub use watch::{SignalWatcher, WatchError, stop_ignoring_children};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

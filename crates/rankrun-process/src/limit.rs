@@ -73,7 +73,7 @@ pub struct ParseLimitError {
 
 /// The kernel would not say what a limit is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot read the limit {resource}: {}", std::io::Error::from_raw_os_error(*errno))]
+#[error("cannot read or raise the limit {resource}: {}", std::io::Error::from_raw_os_error(*errno))]
 #[non_exhaustive]
 pub struct LimitError {
     /// The limit.
@@ -232,6 +232,24 @@ impl FromStr for Limit {
         let value = digits.and_then(|digits| digits.parse().ok());
         value.map(Self::from_raw).ok_or_else(|| ParseLimitError { text: text.to_owned() })
     }
+}
+
+/// Raises this program's soft limit on open files to its hard limit, and returns both as they were.
+///
+/// For a program that starts more workers than the usual 1,024 descriptors allow; give the workers the old limits, since
+/// some programs misbehave with a high one. Changes the whole process. Idempotent.
+///
+/// # Errors
+/// [`LimitError`] if the kernel does not say or take a limit; nothing has changed then.
+pub fn raise_open_files() -> Result<(Limit, Limit), LimitError> {
+    let (soft, hard) = Resource::Nofile.get()?;
+    let raised = libc::rlimit64 { rlim_cur: hard.raw(), rlim_max: hard.raw() };
+    // SAFETY: reads one live rlimit64; a null old limit is not written.
+    let done = unsafe { libc::prlimit64(0, libc::RLIMIT_NOFILE, &raised, std::ptr::null_mut()) };
+    if soft != hard && done < 0 {
+        return Err(LimitError { resource: Resource::Nofile, errno: crate::sys::errno() });
+    }
+    Ok((soft, hard))
 }
 
 #[cfg(test)]

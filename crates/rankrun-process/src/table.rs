@@ -2,6 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::time::{Duration, Instant};
+
+/// How long at most to wait for a process to get through execve(2), which a dead file server can hold up.
+const EXEC_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What /proc/PID/stat says of a process. See proc_pid_stat(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,12 +67,40 @@ pub(crate) fn own_children() -> Option<Vec<u32>> {
 
 /// The value of an environment variable that a process was started with; `None` if it is not readable or not there.
 pub(crate) fn variable(pid: u32, name: &str, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
-    buffer.clear();
-    io::Read::read_to_end(&mut fs::File::open(format!("/proc/{pid}/environ")).ok()?, buffer).ok()?;
+    let deadline = Instant::now() + EXEC_PATIENCE;
+    read_environment(pid, buffer)?;
+    // For a moment inside execve(2) the old strings are gone and the new ones not there: look again after it.
+    while buffer.is_empty() && is_within_exec(pid) && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    if buffer.is_empty() {
+        // Exec may have ended between the look at the strings and the look at the rest.
+        read_environment(pid, buffer)?;
+    }
     let is_it =
         |entry: &&[u8]| entry.len() > name.len() && entry.starts_with(name.as_bytes()) && entry[name.len()] == b'=';
     let entry = buffer.split(|byte| *byte == 0).find(is_it)?;
     Some(entry[name.len() + 1..].to_vec())
+}
+
+fn read_environment(pid: u32, buffer: &mut Vec<u8>) -> Option<()> {
+    buffer.clear();
+    io::Read::read_to_end(&mut fs::File::open(format!("/proc/{pid}/environ")).ok()?, buffer).ok()?;
+    Some(())
+}
+
+/// Whether a process without an environment has none because it is about to become another program.
+///
+/// Then its code has no start address yet, which a process that runs has, and it is neither a kernel thread nor ending.
+fn is_within_exec(pid: u32) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let Some(close) = stat.iter().rposition(|byte| *byte == b')') else { return false };
+    let rest = String::from_utf8_lossy(&stat[close + 1..]);
+    // Field 3, the state, is the first of these.
+    let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();
+    field(26) == Some(0) && field(9).is_some_and(|flags| flags & (PF_EXITING | PF_KTHREAD) == 0)
 }
 
 fn parse(pid: u32, stat: &[u8]) -> Option<Entry> {

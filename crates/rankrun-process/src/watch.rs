@@ -168,6 +168,17 @@ impl Drop for SignalWatcher {
     }
 }
 
+/// Gives SIGCHLD its default action if this program inherited that it is ignored; then the kernel keeps how children end.
+///
+/// For a program of its own, at its start: it changes the whole process. Without it, a worker's exit may be lost.
+pub fn stop_ignoring_children() {
+    if action(libc::SIGCHLD).is_ok_and(|now| now.sa_sigaction == libc::SIG_IGN) {
+        // SAFETY: an all-zero sigaction is valid: default action, no flags, empty mask.
+        let default_action = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
+        let _ = set_action(libc::SIGCHLD, &default_action);
+    }
+}
+
 fn make_pipe() -> Result<(OwnedFd, OwnedFd), i32> {
     let mut ends = [-1; 2];
     // SAFETY: the array has room for both descriptors.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rankrun_context::{Entrypoint, GroupSpec, GroupSpecError, PContext, StartError, StopPolicy};
+use rankrun_context::{Entrypoint, GroupSpec, GroupSpecError, PContext, Placement, StartError, StopPolicy};
 use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogsSpecs};
 use rankrun_process::Orphans;
 use rankrun_redirects::{Std, StdSpec};
@@ -45,6 +45,7 @@ pub struct WorkerGroup {
     log_line_prefixes: Option<PerRank<String>>,
     stop_policy: StopPolicy,
     consoles: Option<Consoles>,
+    placements: PerRank<Placement>,
     orphans: Orphans,
     guardian: bool,
     error: Option<RankMapError>,
@@ -73,6 +74,7 @@ impl WorkerGroup {
             log_line_prefixes: None,
             stop_policy: StopPolicy::default(),
             consoles: None,
+            placements: PerRank::filled(ranks, Placement::default()),
             orphans: Orphans::Leave,
             guardian: false,
             error: None,
@@ -181,6 +183,23 @@ impl WorkerGroup {
         self
     }
 
+    /// Sets where and under which limits each worker runs, made from its local rank.
+    #[must_use]
+    pub fn placements(mut self, make: impl FnMut(usize) -> Placement) -> Self {
+        self.placements = PerRank::from_fn(self.args.len(), make);
+        self
+    }
+
+    /// Sets the working directory of every worker; this program's unless set.
+    #[must_use]
+    pub fn current_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        for (_, placement) in self.placements.iter_mut() {
+            placement.current_dir = Some(dir.clone());
+        }
+        self
+    }
+
     /// Sets where teed lines go; copies of this program's standard output and error unless set.
     #[must_use]
     pub fn consoles(mut self, consoles: Consoles) -> Self {
@@ -243,6 +262,7 @@ impl WorkerGroup {
             self.logs_specs.unwrap_or_else(|| Arc::new(DefaultLogsSpecs::new(self.log_dir, self.redirects, self.tee)));
         let spec = GroupSpec::new(self.name, self.entrypoint, self.args, self.envs, logs_specs)?;
         let spec = spec.stop_policy(self.stop_policy).orphans(self.orphans).guardian(self.guardian);
+        let spec = spec.placements(self.placements)?;
         let spec = match self.log_line_prefixes {
             Some(prefixes) => spec.log_line_prefixes(prefixes)?,
             None => spec,

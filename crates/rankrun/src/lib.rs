@@ -60,14 +60,14 @@ mod group;
 
 pub use group::{StartProcessesError, WorkerGroup, start_processes};
 pub use rankrun_context::{
-    Cause, Descendants, DumpStep, Entrypoint, GroupSpec, GroupSpecError, PContext, RunProcsResult, RunState,
+    Cause, Descendants, DumpStep, Entrypoint, GroupSpec, GroupSpecError, PContext, Placement, RunProcsResult, RunState,
     SignalPlan, StartError, StopOrder, StopPolicy, WaitError, WorkerReport,
 };
 pub use rankrun_errors::{
     ChildFailedError, ErrorHandler, NoFailuresError, ProcessFailure, SignalException, record, record_main,
 };
 pub use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogsDest, LogsError, LogsSpecs};
-pub use rankrun_process::{Orphans, WatchError};
+pub use rankrun_process::{CpuSet, Limit, NumaBinding, NumaError, Orphans, Resource, WatchError};
 pub use rankrun_redirects::{
     ParseStdError, RankOutOfWorldError, Redirects, Std, StdMap, StdSpec, to_map, to_map_strict,
 };
