@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::Parser;
 use clap::error::ErrorKind;
 use rankrun::crates::types::MAX_LOCAL_RANK;
+
+use crate::placement::PlacementArgs;
 use rankrun::{Signal, StdSpec};
 
 /// Start N copies of a program, each with its rank, and report the first failure.
@@ -80,6 +82,9 @@ pub(crate) struct Args {
     /// Leave alone what workers left running, if all workers exit 0
     #[arg(long, alias = "keep_descendants")]
     pub(crate) keep_descendants: bool,
+
+    #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
 
     /// The program and its arguments
     #[arg(value_name = "PROGRAM [ARGS]", required = true, num_args = 1.., trailing_var_arg = true)]
@@ -202,6 +207,9 @@ mod tests {
             (&["--dump-signal", "99", "true"], &["--dump-signal", "`99`", "1 to 64"]),
             (&["--dump-timeout", "-3", "true"], &["--dump-timeout", "0 or more"]),
             (&["--stop-order", "random", "true"], &["--stop-order", "leader-then-group", "group"]),
+            (&["--numa-binding", "tile", "true"], &["--numa-binding", "node", "core-complex"]),
+            (&["--rlimit", "fds=3", "true"], &["--rlimit", "fds", "nofile"]),
+            (&["--nice", "40", "true"], &["--nice", "-20", "19"]),
             (&["--bogus", "true"], &["--bogus"]),
             (&[], &["PROGRAM"]),
         ] {

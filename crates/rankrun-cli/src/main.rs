@@ -6,6 +6,7 @@
 
 mod args;
 mod exit_code;
+mod placement;
 mod plan;
 mod run;
 
@@ -14,6 +15,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Whoever started rankrun may not care how children end; rankrun does.
+    rankrun::crates::process::stop_ignoring_children();
     env_logger::Builder::new()
         .filter_level(log::LevelFilter::Warn)
         .parse_env("RANKRUN_LOG")

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use rankrun::{
-    Descendants, DumpStep, PerRank, RankOutOfWorldError, Signal, SignalPlan, Std, StdSpec, StopOrder, StopPolicy, env,
+    Descendants, DumpStep, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, Std, StdSpec, StopOrder,
+    StopPolicy, env,
 };
 
 use crate::args::{Args, SignalList, StopOrderArg};
 use crate::exit_code;
+use crate::placement::{self, PlacementError};
 
 /// Where ranks of one host meet unless MASTER_ADDR says otherwise.
 const DEFAULT_MASTER_ADDR: &str = "127.0.0.1";
@@ -27,6 +29,9 @@ pub(crate) struct Surroundings {
     pub(crate) pid: u32,
     pub(crate) master_addr: Option<OsString>,
     pub(crate) master_port: Option<OsString>,
+    pub(crate) visible_gpus: Option<String>,
+    /// Where the kernel describes the hardware: `/sys`, but for tests.
+    pub(crate) sysfs: PathBuf,
     /// Finds a port that nobody listens on.
     pub(crate) free_port: fn() -> std::io::Result<u16>,
 }
@@ -39,6 +44,8 @@ impl Surroundings {
             pid: std::process::id(),
             master_addr: given(env::MASTER_ADDR),
             master_port: given(env::MASTER_PORT),
+            visible_gpus: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+            sysfs: given("RANKRUN_SYSFS").map_or(PathBuf::from("/sys"), PathBuf::from),
             free_port: || TcpListener::bind((DEFAULT_MASTER_ADDR, 0))?.local_addr().map(|address| address.port()),
         }
     }
@@ -57,6 +64,9 @@ pub(crate) struct Plan {
     pub(crate) log_dir: Option<PathBuf>,
     pub(crate) stop_policy: StopPolicy,
     pub(crate) signals: SignalPlan,
+    pub(crate) placements: PerRank<Placement>,
+    /// What could not be done as asked for, and does not stop the run.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
@@ -77,6 +87,8 @@ pub(crate) enum PlanError {
     Role(String),
     #[error("there is no PROGRAM to run (see rankrun --help)")]
     NoProgram,
+    #[error("{0} (see rankrun --help)")]
+    Placement(#[from] PlacementError),
     #[error("cannot find a free port for MASTER_PORT: {0}")]
     NoPort(std::io::Error),
 }
@@ -84,7 +96,7 @@ pub(crate) enum PlanError {
 impl PlanError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::RankOutOfWorld { .. } | Self::Role(_) | Self::NoProgram => exit_code::USAGE,
+            Self::RankOutOfWorld { .. } | Self::Role(_) | Self::NoProgram | Self::Placement(_) => exit_code::USAGE,
             Self::NoPort(_) => exit_code::LAUNCHER_FAILED,
         }
     }
@@ -100,6 +112,12 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     if args.role.contains('\0') {
         return Err(PlanError::Role(args.role.clone()));
     }
+    let (placements, warnings) = placement::resolve(
+        &args.placement,
+        local_world_size,
+        &surroundings.sysfs,
+        surroundings.visible_gpus.as_deref(),
+    )?;
     let (program, rest) = args.command.split_first().ok_or(PlanError::NoProgram)?;
     let master_addr = surroundings.master_addr.as_deref().unwrap_or(OsStr::new(DEFAULT_MASTER_ADDR));
     let master_port = match &surroundings.master_port {
@@ -137,6 +155,8 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         log_dir: args.log_dir.clone(),
         stop_policy: stop_policy(args),
         signals: signals(args),
+        placements,
+        warnings,
     })
 }
 
@@ -179,6 +199,8 @@ mod tests {
             pid: 42,
             master_addr: None,
             master_port: None,
+            visible_gpus: None,
+            sysfs: "/no/such/sysfs".into(),
             free_port: || Ok(40_000),
         }
     }

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use rankrun::{
-    Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, Orphans, PContext, RunProcsResult, RunState, Signal,
-    StartError, StartProcessesError, WaitError, WorkerGroup,
+    Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, Limit, Orphans, PContext, Placement, Resource,
+    RunProcsResult, RunState, Signal, StartError, StartProcessesError, WaitError, WorkerGroup,
 };
 
 use crate::exit_code;
@@ -47,10 +47,15 @@ fn supervise(
     plan: &Plan,
     logs: Arc<DefaultLogsSpecs>,
 ) -> Result<(Arc<RunProcsResult>, Option<Signal>), StartProcessesError> {
+    for warning in &plan.warnings {
+        log::warn!("{warning}");
+    }
+    let open_files = raise_open_files();
     let group = WorkerGroup::new(&plan.role, Entrypoint::binary(&plan.program), plan.local_world_size)
         .args(&plan.args)
         .envs_by_rank(|local_rank| plan.envs[local_rank].iter().cloned())
         .logs_specs(logs)
+        .placements(|local_rank| with_open_files(&plan.placements[local_rank], open_files))
         .stop_policy(plan.stop_policy)
         // This program starts nothing but the group.
         .orphans(Orphans::Own)
@@ -77,6 +82,27 @@ fn supervise(
             }
         }
     }
+}
+
+/// Lets rankrun hold a descriptor for each of many workers; says what the limits were, if they are other now.
+fn raise_open_files() -> Option<(Limit, Limit)> {
+    match rankrun::crates::process::raise_open_files() {
+        Ok((soft, hard)) => (soft != hard).then_some((soft, hard)),
+        Err(error) => {
+            log::debug!("{error}");
+            None
+        }
+    }
+}
+
+/// The placement with the limits on open files that rankrun was started with, unless it has some of its own.
+fn with_open_files(placement: &Placement, open_files: Option<(Limit, Limit)>) -> Placement {
+    let mut placement = placement.clone();
+    if let Some((soft, hard)) = open_files {
+        // Of two for the same resource the later holds: what was asked for.
+        placement.limits.insert(0, (Resource::Nofile, soft, hard));
+    }
+    placement
 }
 
 /// Tells what became of the group and returns the exit code that says the same.

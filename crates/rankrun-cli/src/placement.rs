@@ -1,0 +1,257 @@
+//! Where and under which limits workers run: the arguments, and what they mean on this host. Not here: doing it.
+
+use std::path::{Path, PathBuf};
+
+use rankrun::crates::process::{CpuSet, NumaTopology, gpu_numa_nodes};
+use rankrun::{Limit, NumaBinding, PerRank, Placement, Resource, Stdin};
+
+/// The arguments about placement.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Placement and limits")]
+pub(crate) struct PlacementArgs {
+    /// Bind each worker to the CPUs near its GPU or its share of the host: node, socket, exclusive or core-complex
+    #[arg(long, alias = "numa_binding", value_name = "BINDING", conflicts_with = "cpu_affinity")]
+    pub(crate) numa_binding: Option<NumaBinding>,
+
+    /// The CPUs of each worker: a list such as 0-3,8 for all, or one for each local rank, separated by ;
+    #[arg(long, alias = "cpu_affinity", value_name = "LISTS", value_parser = parse_cpu_lists)]
+    pub(crate) cpu_affinity: Option<CpuLists>,
+
+    /// The workers' nice value, -20 to 19
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    pub(crate) nice: Option<i32>,
+
+    /// A resource limit of the workers, in bytes, seconds or a number, or unlimited; can be given more than once
+    #[arg(long, value_name = "RESOURCE=SOFT[:HARD]", value_parser = parse_limit)]
+    pub(crate) rlimit: Vec<(Resource, Limit, Limit)>,
+
+    /// The permissions that the workers' files lack, octal
+    #[arg(long, value_name = "MODE", value_parser = parse_umask)]
+    pub(crate) umask: Option<u32>,
+
+    /// The workers' working directory
+    #[arg(long, alias = "wdir", alias = "workdir", value_name = "DIR")]
+    pub(crate) chdir: Option<PathBuf>,
+
+    /// The local rank that has rankrun's standard input; the others have an empty one
+    #[arg(long, value_name = "RANK|none", default_value = "none", value_parser = parse_stdin)]
+    pub(crate) stdin: StdinRank,
+}
+
+/// One list for all ranks, or one for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CpuLists(Vec<CpuSet>);
+
+/// Which rank has the standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct StdinRank(Option<usize>);
+
+/// Arguments about placement that do not fit the group.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlacementError {
+    #[error(
+        "invalid value for '--cpu-affinity': {got} lists for {expected} workers: expected one for all, or one for each"
+    )]
+    CpuLists { got: usize, expected: usize },
+    #[error("invalid value for '--stdin': there is no rank {rank}: expected 0 to {last}, or none")]
+    Stdin { rank: usize, last: usize },
+}
+
+/// What the arguments mean for each worker, and what could not be done about the CPUs.
+pub(crate) fn resolve(
+    args: &PlacementArgs,
+    local_world_size: usize,
+    sysfs: &Path,
+    visible_gpus: Option<&str>,
+) -> Result<(PerRank<Placement>, Vec<String>), PlacementError> {
+    let (cpus, warnings) = match (&args.cpu_affinity, args.numa_binding) {
+        (Some(CpuLists(lists)), _) => match lists.len() {
+            1 => (PerRank::filled(local_world_size, Some(lists[0].clone())), Vec::new()),
+            got if got == local_world_size => (lists.iter().cloned().map(Some).collect(), Vec::new()),
+            got => return Err(PlacementError::CpuLists { got, expected: local_world_size }),
+        },
+        (None, Some(binding)) => bind(binding, local_world_size, sysfs, visible_gpus),
+        (None, None) => (PerRank::filled(local_world_size, None), Vec::new()),
+    };
+    if let Some(rank) = args.stdin.0.filter(|rank| *rank >= local_world_size) {
+        return Err(PlacementError::Stdin { rank, last: local_world_size - 1 });
+    }
+    let placements = cpus.map(|local_rank, cpus| Placement {
+        cpus: cpus.clone(),
+        nice: args.nice,
+        limits: args.rlimit.clone(),
+        umask: args.umask,
+        current_dir: args.chdir.clone(),
+        stdin: if args.stdin.0 == Some(local_rank) { Stdin::Inherit } else { Stdin::Null },
+    });
+    Ok((placements, warnings))
+}
+
+/// The CPUs of each worker by the host's topology; where that cannot be had, none, and a warning.
+fn bind(
+    binding: NumaBinding,
+    local_world_size: usize,
+    sysfs: &Path,
+    visible_gpus: Option<&str>,
+) -> (PerRank<Option<CpuSet>>, Vec<String>) {
+    let unbound = |why: String| {
+        (PerRank::filled(local_world_size, None), vec![format!("workers are not bound to CPUs ({binding}): {why}")])
+    };
+    let allowed = match CpuSet::allowed() {
+        Ok(allowed) => allowed,
+        Err(error) => return unbound(error.to_string()),
+    };
+    let topology = match NumaTopology::read(sysfs, binding, &allowed) {
+        Ok(topology) => topology,
+        Err(error) => return unbound(with_source(&error)),
+    };
+    let mut warnings = Vec::new();
+    let gpus = gpu_numa_nodes(sysfs).unwrap_or_else(|error| {
+        warnings.push(format!("the GPUs' places are not known: {}", with_source(&error)));
+        Vec::new()
+    });
+    // Workers without a GPU of their own are spread over the host as if there were none.
+    let gpus = visible(&gpus, visible_gpus).filter(|gpus| gpus.len() >= local_world_size);
+    let mut cpus = Vec::new();
+    for local_rank in 0..local_world_size {
+        cpus.push(match topology.cpus(local_rank, local_world_size, gpus.as_deref()) {
+            Ok(cpus) => Some(cpus),
+            Err(error) => {
+                warnings.push(format!("rank {local_rank} is not bound to CPUs ({binding}): {}", with_source(&error)));
+                None
+            }
+        });
+    }
+    (PerRank::from_vec(cpus), warnings)
+}
+
+/// The nodes of the GPUs in the order in which `CUDA_VISIBLE_DEVICES` names them; `None` if there are none or it names
+/// them in another way than by number.
+fn visible(gpus: &[u32], visible_gpus: Option<&str>) -> Option<Vec<u32>> {
+    match visible_gpus {
+        _ if gpus.is_empty() => None,
+        None => Some(gpus.to_vec()),
+        Some(list) => list.split(',').map(|gpu| gpus.get(gpu.trim().parse::<usize>().ok()?).copied()).collect(),
+    }
+}
+
+fn with_source(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn parse_cpu_lists(text: &str) -> Result<CpuLists, String> {
+    let list = |text: &str| match text.trim().parse::<CpuSet>() {
+        Ok(cpus) if cpus.is_empty() => Err("a list of CPUs is empty: expected one such as 0-3,8".to_owned()),
+        Ok(cpus) => Ok(cpus),
+        Err(error) => Err(error.to_string()),
+    };
+    text.split(';').map(list).collect::<Result<_, _>>().map(CpuLists)
+}
+
+fn parse_limit(text: &str) -> Result<(Resource, Limit, Limit), String> {
+    let (name, bounds) = text.split_once('=').ok_or("expected RESOURCE=SOFT or RESOURCE=SOFT:HARD")?;
+    let resource: Resource =
+        name.trim().parse().map_err(|error: rankrun::crates::process::ParseResourceError| error.to_string())?;
+    let bound = |text: &str| text.trim().parse::<Limit>().map_err(|error| error.to_string());
+    match bounds.split_once(':') {
+        Some((soft, hard)) => Ok((resource, bound(soft)?, bound(hard)?)),
+        // One bound: soft and hard, as ulimit does.
+        None => bound(bounds).map(|both| (resource, both, both)),
+    }
+}
+
+fn parse_umask(text: &str) -> Result<u32, String> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mask = u32::from_str_radix(text, 8).ok().filter(|mask| digits && *mask <= 0o777);
+    mask.ok_or_else(|| "expected an octal number from 0 to 777".to_owned())
+}
+
+fn parse_stdin(text: &str) -> Result<StdinRank, String> {
+    match text {
+        "none" => Ok(StdinRank(None)),
+        rank => match rank.parse() {
+            Ok(rank) => Ok(StdinRank(Some(rank))),
+            Err(_) => Err("expected a local rank, or none".to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, name: &str, text: &str) {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn one_list_is_for_all_and_several_are_one_for_each() {
+        let args = |lists| PlacementArgs { cpu_affinity: Some(parse_cpu_lists(lists).unwrap()), ..Default::default() };
+        let cpus = |lists, n| {
+            let (placements, _) = resolve(&args(lists), n, Path::new("/none"), None)?;
+            Ok::<_, PlacementError>(
+                placements.map(|_, placement| placement.cpus.as_ref().unwrap().to_string()).into_values(),
+            )
+        };
+        assert_eq!(cpus("0-1", 2).unwrap(), ["0-1", "0-1"]);
+        assert_eq!(cpus("0;1,3", 2).unwrap(), ["0", "1,3"]);
+        assert_eq!(
+            cpus("0;1", 3).unwrap_err().to_string(),
+            "invalid value for '--cpu-affinity': 2 lists for 3 workers: expected one for all, or one for each"
+        );
+        assert!(parse_cpu_lists("0;;1").is_err() && parse_cpu_lists("").is_err() && parse_cpu_lists("a").is_err());
+    }
+
+    #[test]
+    fn a_binding_that_cannot_be_done_is_a_warning_and_no_binding() {
+        let args = PlacementArgs { numa_binding: Some(NumaBinding::Node), ..Default::default() };
+        let (placements, warnings) = resolve(&args, 2, Path::new("/no/such/sysfs"), None).unwrap();
+        assert!(placements.values().iter().all(|placement| placement.cpus.is_none()));
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].starts_with("workers are not bound to CPUs (node): "), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_binding_goes_by_the_hosts_nodes_within_the_allowed_cpus() {
+        let allowed = CpuSet::allowed().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "devices/system/node/node0/cpulist", &allowed.to_string());
+        let args = PlacementArgs { numa_binding: Some(NumaBinding::Node), ..Default::default() };
+        let (placements, warnings) = resolve(&args, 2, root.path(), None).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        assert!(placements.values().iter().all(|placement| placement.cpus.as_ref() == Some(&allowed)));
+    }
+
+    #[test]
+    fn visible_gpus_reorder_and_what_is_no_number_is_not_guessed() {
+        let gpus = [3, 3, 1, 1];
+        assert_eq!(visible(&gpus, None), Some(vec![3, 3, 1, 1]));
+        assert_eq!(visible(&gpus, Some("2, 0")), Some(vec![1, 3]));
+        assert_eq!(visible(&gpus, Some("GPU-4711")), None);
+        assert_eq!(visible(&gpus, Some("9")), None);
+        assert_eq!(visible(&[], None), None);
+    }
+
+    #[test]
+    fn limits_masks_and_ranks_are_read_or_refused() {
+        assert_eq!(parse_limit("core=0"), Ok((Resource::Core, Limit::Value(0), Limit::Value(0))));
+        assert_eq!(parse_limit("nofile=64:unlimited"), Ok((Resource::Nofile, Limit::Value(64), Limit::Infinity)));
+        for wrong in ["core", "cores=1", "core=", "core=1:", "core=-1"] {
+            assert!(parse_limit(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_umask("027"), Ok(0o27));
+        for wrong in ["", "8", "1000", "-7", "+7"] {
+            assert!(parse_umask(wrong).is_err(), "{wrong}");
+        }
+        let stdin = |rank| PlacementArgs { stdin: StdinRank(Some(rank)), ..Default::default() };
+        assert!(resolve(&stdin(2), 2, Path::new("/none"), None).is_err());
+        let (placements, _) = resolve(&stdin(1), 2, Path::new("/none"), None).unwrap();
+        assert_eq!((placements[0].stdin, placements[1].stdin), (Stdin::Null, Stdin::Inherit));
+        assert!(parse_stdin("all").is_err() && parse_stdin("-1").is_err());
+    }
+}
