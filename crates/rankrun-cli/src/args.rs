@@ -107,6 +107,8 @@ pub(crate) enum StopOrderArg {
 pub(crate) enum Stop {
     /// Help or the version was asked for and has been shown.
     Shown,
+    /// Help or the version was asked for and could not be shown.
+    Unprintable(std::io::Error),
     /// The command line is wrong; one line that says where and what is accepted.
     Usage(String),
 }
@@ -115,9 +117,11 @@ pub(crate) enum Stop {
 pub(crate) fn parse(command_line: Vec<OsString>) -> Result<Args, Stop> {
     Args::try_parse_from(command_line).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A closed pipe is the reader's choice.
-            let _ = error.print();
-            Stop::Shown
+            match error.print() {
+                // A closed pipe is the reader's choice.
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Stop::Unprintable(error),
+                _ => Stop::Shown,
+            }
         }
         _ => Stop::Usage(one_line(&error.render().to_string())),
     })

@@ -2,10 +2,12 @@
 //!
 //! Other codes are those of the worker that failed first, as a shell would report it.
 
-use rankrun::{Signal, StartError};
+use rankrun::{Signal, StartError, StartHint};
 
 /// All workers exited 0.
 pub(crate) const SUCCESS: u8 = 0;
+/// The worker that failed first had recorded its error and was ended by rankrun before it exited of itself.
+pub(crate) const FAILED_BEFORE_STOP: u8 = 1;
 /// The command line is wrong; nothing was started.
 pub(crate) const USAGE: u8 = 2;
 /// rankrun itself failed: log directory, file descriptors, processes. The number is that of `env`, `timeout`, `docker run`.
@@ -30,6 +32,7 @@ pub(crate) fn of_signal(signal: Signal) -> u8 {
 pub(crate) fn of_start_error(error: &StartError) -> u8 {
     use rankrun::crates::process::SpawnStep;
     match error {
+        StartError::Worker { hint: Some(StartHint::Interpreter), .. } => NOT_EXECUTABLE,
         StartError::Worker { source, .. } => match (source.step(), source.errno()) {
             (Some(SpawnStep::Exec), Some(ENOENT | ENOTDIR)) => NOT_FOUND,
             (Some(SpawnStep::Exec), _) => NOT_EXECUTABLE,

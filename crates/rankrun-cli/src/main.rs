@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod console;
 mod exit_code;
 mod placement;
 mod plan;
@@ -15,11 +16,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Whoever started rankrun may not care how children end; rankrun does.
-    rankrun::crates::process::stop_ignoring_children();
+    // Whoever started rankrun may not care for signals and how children end; rankrun does.
+    rankrun::crates::process::reset_inherited_signals();
     env_logger::Builder::new()
         .filter_level(log::LevelFilter::Warn)
         .parse_env("RANKRUN_LOG")
+        .target(env_logger::Target::Pipe(Box::new(console::LogConsole)))
         .format(|out, record| writeln!(out, "rankrun: {}: {}", level(record.level()), record.args()))
         .init();
     ExitCode::from(launch(std::env::args_os().collect()))
@@ -30,15 +32,19 @@ fn launch(command_line: Vec<OsString>) -> u8 {
     let args = match args::parse(command_line) {
         Ok(args) => args,
         Err(args::Stop::Shown) => return exit_code::SUCCESS,
+        Err(args::Stop::Unprintable(error)) => {
+            console::say(&format!("cannot write to standard output: {error}"));
+            return exit_code::LAUNCHER_FAILED;
+        }
         Err(args::Stop::Usage(line)) => {
-            run::say(&line);
+            console::say(&line);
             return exit_code::USAGE;
         }
     };
     let plan = match plan::resolve(&args, &plan::Surroundings::of_this_process()) {
         Ok(plan) => plan,
         Err(error) => {
-            run::say(&error.to_string());
+            console::say(&error.to_string());
             return error.exit_code();
         }
     };

@@ -87,6 +87,8 @@ pub(crate) enum PlanError {
     Role(String),
     #[error("there is no PROGRAM to run (see rankrun --help)")]
     NoProgram,
+    #[error("invalid value `{}` of the environment variable MASTER_PORT: expected a port from 1 to 65535", .0.to_string_lossy().escape_debug())]
+    MasterPort(OsString),
     #[error("{0} (see rankrun --help)")]
     Placement(#[from] PlacementError),
     #[error("cannot find a free port for MASTER_PORT: {0}")]
@@ -96,7 +98,11 @@ pub(crate) enum PlanError {
 impl PlanError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::RankOutOfWorld { .. } | Self::Role(_) | Self::NoProgram | Self::Placement(_) => exit_code::USAGE,
+            Self::RankOutOfWorld { .. }
+            | Self::Role(_)
+            | Self::NoProgram
+            | Self::MasterPort(_)
+            | Self::Placement(_) => exit_code::USAGE,
             Self::NoPort(_) => exit_code::LAUNCHER_FAILED,
         }
     }
@@ -121,7 +127,8 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     let (program, rest) = args.command.split_first().ok_or(PlanError::NoProgram)?;
     let master_addr = surroundings.master_addr.as_deref().unwrap_or(OsStr::new(DEFAULT_MASTER_ADDR));
     let master_port = match &surroundings.master_port {
-        Some(port) => port.clone(),
+        Some(port) if is_port(port) => port.clone(),
+        Some(port) => return Err(PlanError::MasterPort(port.clone())),
         None => (surroundings.free_port)().map_err(PlanError::NoPort)?.to_string().into(),
     };
     let run_id = run_id(surroundings.now, surroundings.pid);
@@ -158,6 +165,10 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         placements,
         warnings,
     })
+}
+
+fn is_port(text: &OsStr) -> bool {
+    text.to_str().is_some_and(|text| text.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 fn stop_policy(args: &Args) -> StopPolicy {
@@ -234,6 +245,9 @@ mod tests {
         let plan = resolve(&args(&["true"]), &surroundings).unwrap();
         assert_eq!(value(&plan, 0, "MASTER_ADDR"), "10.0.0.1");
         assert_eq!(value(&plan, 0, "MASTER_PORT"), "29500");
+        surroundings.master_port = Some("no port".into());
+        let error = resolve(&args(&["true"]), &surroundings).unwrap_err();
+        assert!(error.to_string().contains("`no port`") && error.exit_code() == exit_code::USAGE, "{error}");
     }
 
     #[test]

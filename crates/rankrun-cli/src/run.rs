@@ -1,6 +1,5 @@
 //! Carrying out a [`Plan`]: run the group, pass signals on, report, clean up. Not here: how a group is run (`rankrun`).
 
-use std::io::Write;
 use std::sync::Arc;
 
 use rankrun::{
@@ -8,13 +7,9 @@ use rankrun::{
     RunProcsResult, RunState, Signal, StartError, StartProcessesError, WaitError, WorkerGroup,
 };
 
+use crate::console::{self, say};
 use crate::exit_code;
 use crate::plan::Plan;
-
-/// Writes a line to standard error; if that is closed, there is nobody to tell.
-pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "rankrun: {text}");
-}
 
 /// Runs the group and returns the exit code.
 pub(crate) fn run(plan: Plan) -> u8 {
@@ -36,7 +31,7 @@ pub(crate) fn run(plan: Plan) -> u8 {
             discard(&logs);
         } else if let Some(dir) = logs.run_dir() {
             logs.keep_run_dir();
-            say(&format!("logs and error files are in {}", dir.display()));
+            say(&format!("run directory: {}", dir.display()));
         }
     }
     code
@@ -107,6 +102,9 @@ fn with_open_files(placement: &Placement, open_files: Option<(Limit, Limit)>) ->
 
 /// Tells what became of the group and returns the exit code that says the same.
 fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
+    for warning in &result.warnings {
+        log::warn!("{warning}");
+    }
     for (local_rank, worker) in result.workers.iter().filter(|(_, worker)| worker.cause == Cause::Abandoned) {
         let pid = worker.pid.unwrap_or(0);
         say(&format!("rank {local_rank} (pid {pid}), or a process of its group, is still there after SIGKILL"));
@@ -126,9 +124,10 @@ fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
         RunState::Failed => match ChildFailedError::new(&plan.role, result.failures.clone()) {
             Ok(error) => {
                 let error = error.with_host(host_name());
-                let _ = writeln!(std::io::stderr().lock(), "{error}");
+                console::print(&error.to_string());
                 let (_, failure) = error.get_first_failure();
-                failure.exit.shell_code()
+                // How it ended tells of rankrun's own signal then, not of its failure.
+                if failure.stopped { exit_code::FAILED_BEFORE_STOP } else { failure.exit.shell_code() }
             }
             Err(error) => {
                 say(&error.to_string());

@@ -210,6 +210,7 @@ impl PContext {
         }
         match started.recv() {
             Ok(Ok(pids)) => {
+                log::debug!("group `{}`: {} workers run: pids {:?}", self.name, pids.len(), pids.values());
                 self.pids = Some(pids);
                 *self.early_signal.lock() = stopped_by;
                 Ok(())
@@ -261,6 +262,7 @@ impl PContext {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(result) = self.poll() {
+                log::debug!("group `{}`: {}: {:?}", self.name, result.state, result.workers.values());
                 return Ok(Some(result));
             }
             if let Some(signal) = self.early_signal.lock().take() {
@@ -291,6 +293,7 @@ impl PContext {
     fn next_signal(&self) -> Option<Signal> {
         let watcher = self.watcher.as_ref()?;
         while let Some(signal) = watcher.try_read() {
+            log::debug!("group `{}`: this program got {signal}", self.name);
             match self.plan.meaning(signal) {
                 Meaning::Stop => return Some(signal),
                 Meaning::Forward => self.forward_signal(signal),
@@ -347,6 +350,7 @@ impl PContext {
     /// SIGKILL. After the result it does nothing.
     pub fn request_stop(&self, death_signal: Signal, grace: Duration) {
         self.stop_requested.store(true, Ordering::Release);
+        log::debug!("group `{}`: asked to stop with {death_signal} and {grace:?} of grace", self.name);
         self.request(Request::Stop { signal: death_signal, grace });
     }
 

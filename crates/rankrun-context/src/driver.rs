@@ -4,10 +4,10 @@
 //! It waits in one epoll for everything: each worker's pidfd, requests of the handle, the end of the logs. Nothing
 //! that it calls blocks, but for the spawn of a worker until its exec.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -16,21 +16,18 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, TailSource, line_prefix, open_log};
 use rankrun_process::{
-    Child, Command, Exit, Guardian, Member, Orphans, SpawnError, Spawner, Stdio, Tree, become_subreaper,
+    Child, Command, Exit, Guardian, Member, Orphans, SpawnError, SpawnStep, Spawner, Stdio, Tree, become_subreaper,
 };
 use rankrun_types::{ExitKind, PerRank, Signal, env};
 
 use crate::context::{Request, Shared};
-use crate::error::StartError;
+use crate::error::{StartError, StartHint};
 use crate::machine::{Action, Event, Machine};
 use crate::outcome::RunProcsResult;
 use crate::report::{self, Facts};
 use crate::spec::{Entrypoint, GroupSpec};
 
-/// The errno of an environment that execve(2) finds too large.
-pub(crate) const E2BIG: i32 = Errno::E2BIG as i32;
-
-/// How many of the largest variables a message about [`E2BIG`] names.
+/// How many of the largest variables a message about a too large environment names.
 const LARGEST_SHOWN: usize = 3;
 
 /// epoll's tokens: a local rank, or one of these.
@@ -63,6 +60,10 @@ pub(crate) struct Driver {
     strays: Vec<Member>,
     /// Which signals they have had: pid, start time, signal.
     told: BTreeSet<(u32, u64, i32)>,
+    /// How much the console had taken at the last look.
+    shown: u64,
+    /// What went wrong beside the group itself. Never logged from here: a logger may wait for a console.
+    warnings: Vec<String>,
 }
 
 impl Driver {
@@ -106,6 +107,8 @@ impl Driver {
             guardian: None,
             strays: Vec::new(),
             told: BTreeSet::new(),
+            shown: 0,
+            warnings: Vec::new(),
         };
         driver.start_tail(sources)?;
         Ok(driver)
@@ -191,7 +194,7 @@ impl Driver {
                 Err(source) => {
                     facts.started = None;
                     let error = self.start_failed(local_rank, source);
-                    return Err(with_largest(error, &envs));
+                    return Err(with_hint(error, &envs, self.spec.placements[local_rank].current_dir.as_deref()));
                 }
             };
             facts.pid = Some(child.pid());
@@ -213,7 +216,7 @@ impl Driver {
 
     fn start_failed(&mut self, local_rank: usize, source: SpawnError) -> StartError {
         self.feed(Event::StartFailed { local_rank });
-        StartError::Worker { local_rank, source, largest: Vec::new() }
+        StartError::Worker { local_rank, source, hint: None }
     }
 
     /// The whole environment of a worker.
@@ -262,8 +265,8 @@ impl Driver {
                 Err(Errno::EINTR) => 0,
                 // A descriptor of ours is gone: the host program closed what is not its own.
                 Err(errno) => {
-                    log::error!("group `{}`: cannot wait for its workers any more: {errno}", self.spec.name);
-                    return;
+                    self.warn(format!("cannot wait for the workers any more: epoll: {errno}"));
+                    return self.shared.publish(self.result_unknown());
                 }
             };
             let tokens: Vec<u64> = ready[..count].iter().map(EpollEvent::data).collect();
@@ -297,7 +300,7 @@ impl Driver {
             Ok(None) => return,
             Ok(Some(exit)) => exit,
             Err(error) => {
-                log::error!("group `{}`, local rank {local_rank}: {error}", self.spec.name);
+                self.warnings.push(format!("local rank {local_rank}: {error}"));
                 Exit { kind: ExitKind::Lost, usage: rankrun_process::Usage::default() }
             }
         };
@@ -357,7 +360,7 @@ impl Driver {
             Vec::new()
         } else {
             self.tree.members(&workers).unwrap_or_else(|error| {
-                log::warn!("group `{}`: cannot look for what its workers left: /proc: {error}", self.spec.name);
+                self.warnings.push(format!("cannot look for what the workers left: /proc: {error}"));
                 Vec::new()
             })
         };
@@ -373,11 +376,18 @@ impl Driver {
         }
     }
 
+    fn check_drain(&mut self) {
+        let shown = self.tail.as_ref().map_or(0, Tail::shown);
+        if shown != std::mem::replace(&mut self.shown, shown) {
+            self.feed(Event::DrainProgress);
+        }
+    }
+
     fn logs_ended(&mut self) {
         let Some(tail) = self.tail.take() else { return };
         let outcome = tail.wait(Instant::now());
         if let DrainOutcome::Incomplete { why } = &outcome {
-            log::warn!("group `{}`: not all output was shown: {why}", self.spec.name);
+            self.warn(format!("not all output was shown: {why}"));
         }
         self.feed(Event::Drained { complete: outcome == DrainOutcome::Complete });
     }
@@ -401,6 +411,7 @@ impl Driver {
             Action::CheckLeftovers => return self.check_leftovers(),
             Action::FindStrays => return self.find_strays(),
             Action::SignalStrays { signal } => return self.signal_strays(signal),
+            Action::CheckDrain => return self.check_drain(),
             Action::Drain { deadline } => {
                 if let Some(tail) = &self.tail {
                     tail.finish(std::time::Duration::ZERO, deadline);
@@ -414,7 +425,7 @@ impl Driver {
             }
         };
         if let Err(error) = sent {
-            log::warn!("group `{}`: {error}", self.spec.name);
+            self.warn(error.to_string());
         }
     }
 
@@ -441,9 +452,23 @@ impl Driver {
         }
     }
 
+    fn warn(&mut self, warning: String) {
+        // Some repeat with every look.
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    fn result_unknown(&self) -> RunProcsResult {
+        let mut result = RunProcsResult::unknown(self.spec.local_world_size());
+        result.warnings.clone_from(&self.warnings);
+        result
+    }
+
     fn result(&self) -> RunProcsResult {
         let facts = self.slots.map(|_, slot| slot.facts.clone());
         let mut result = report::result(&self.machine, &facts, &self.dest, self.stop_began);
+        result.warnings.clone_from(&self.warnings);
         if self.machine.gave_up_strays() {
             result.left_behind = self.strays.iter().map(|stray| (stray.pid(), stray.name().to_owned())).collect();
         }
@@ -468,18 +493,31 @@ fn tail_sources(spec: &GroupSpec, dest: &LogsDest) -> Vec<TailSource> {
     sources
 }
 
-/// Adds to an error about a too large environment what makes it large.
-fn with_largest(error: StartError, envs: &BTreeMap<OsString, OsString>) -> StartError {
-    match error {
-        StartError::Worker { local_rank, source, .. } if source.errno() == Some(E2BIG) => {
+/// Adds to an error what is likely to be behind it.
+fn with_hint(error: StartError, envs: &Env, current_dir: Option<&Path>) -> StartError {
+    let StartError::Worker { local_rank, source, .. } = error else { return error };
+    let hint = match (source.errno().map(Errno::from_raw), source.step()) {
+        (Some(Errno::E2BIG), _) => {
             let mut largest: Vec<(OsString, usize)> =
                 envs.iter().map(|(name, value)| (name.clone(), name.len() + value.len() + 2)).collect();
             largest.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
             largest.truncate(LARGEST_SHOWN);
-            StartError::Worker { local_rank, source, largest }
+            Some(StartHint::LargestVariables(largest))
         }
-        other => other,
-    }
+        (Some(Errno::EMFILE), _) => Some(StartHint::OpenFiles),
+        (Some(Errno::EAGAIN), None) => Some(StartHint::Processes),
+        (Some(Errno::ENOENT), Some(SpawnStep::Exec)) if is_there(&source, current_dir) => Some(StartHint::Interpreter),
+        _ => None,
+    };
+    StartError::Worker { local_rank, source, hint }
+}
+
+/// Whether the program of an error exists, where it was given as a path.
+fn is_there(source: &SpawnError, current_dir: Option<&Path>) -> bool {
+    let SpawnError::Step { program, .. } = source else { return false };
+    let path = Path::new(program);
+    let path = current_dir.map_or(path.to_owned(), |dir| dir.join(path));
+    program.as_encoded_bytes().contains(&b'/') && path.exists()
 }
 
 /// epoll's timeout in milliseconds, rounded up so that the thread never wakes before its time.

@@ -35,14 +35,14 @@ pub enum StartError {
         source: TailError,
     },
     /// A worker could not be started. Those before it have been killed and reaped.
-    #[error("local rank {local_rank}: {source}{}", largest_variables(source, largest))]
+    #[error("local rank {local_rank}: {source}{}", hint_text(hint.as_ref()))]
     Worker {
         /// The worker's local rank.
         local_rank: usize,
         /// What went wrong.
         source: SpawnError,
-        /// Where the environment was too large: its largest variables with their sizes in bytes, largest first.
-        largest: Vec<(OsString, usize)>,
+        /// What is likely to be behind it.
+        hint: Option<StartHint>,
     },
     /// The group was asked to stop before all its workers had been started.
     #[error("group `{name}` was stopped{} when {started} of its {local_world_size} workers had been started", by(*signal))]
@@ -72,12 +72,38 @@ fn by(signal: Option<Signal>) -> String {
     signal.map_or(String::new(), |signal| format!(" by {signal}"))
 }
 
-fn largest_variables(source: &SpawnError, largest: &[(OsString, usize)]) -> String {
-    if largest.is_empty() || source.errno() != Some(crate::driver::E2BIG) {
-        return String::new();
+/// What is likely to be behind a worker that could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartHint {
+    /// Arguments and environment are too large: the largest variables with their sizes in bytes, largest first.
+    LargestVariables(Vec<(OsString, usize)>),
+    /// This program has too many open files.
+    OpenFiles,
+    /// The user or the control group has too many processes.
+    Processes,
+    /// The program is there, but the interpreter that its first line names is not.
+    Interpreter,
+}
+
+fn hint_text(hint: Option<&StartHint>) -> String {
+    match hint {
+        None => String::new(),
+        Some(StartHint::LargestVariables(largest)) => {
+            let shown: Vec<String> =
+                largest.iter().map(|(name, size)| format!("{} ({size} bytes)", name.display())).collect();
+            let shown = shown.join(", ");
+            format!("; its arguments or environment are too large: the largest variables are {shown}")
+        }
+        Some(StartHint::OpenFiles) => "; the limit on open files is too low (ulimit -n)".to_owned(),
+        Some(StartHint::Processes) => {
+            "; there are too many processes (ulimit -u, or the control group's pids.max)".to_owned()
+        }
+        Some(StartHint::Interpreter) => {
+            "; the program is there, but not the interpreter that it needs (its #! line, or a dynamic loader)"
+                .to_owned()
+        }
     }
-    let shown: Vec<String> = largest.iter().map(|(name, size)| format!("{} ({size} bytes)", name.display())).collect();
-    format!("; its arguments or environment are too large: the largest variables are {}", shown.join(", "))
 }
 
 /// A wait ended without a result.

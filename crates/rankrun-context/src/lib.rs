@@ -18,7 +18,7 @@ mod signals;
 mod spec;
 
 pub use context::PContext;
-pub use error::{StartError, WaitError};
+pub use error::{StartError, StartHint, WaitError};
 pub use outcome::{Cause, RunProcsResult, RunState, WorkerReport};
 pub use placement::{Placement, Stdin};
 pub use policy::{Descendants, DumpStep, StopOrder, StopPolicy};

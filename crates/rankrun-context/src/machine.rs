@@ -32,6 +32,8 @@ pub(crate) enum Event {
     Suspended,
     /// The launcher goes on after [`Event::Suspended`].
     Resumed,
+    /// The console has taken something since the last look.
+    DrainProgress,
     /// The logs have been shown to their end, or as far as the console took them.
     Drained { complete: bool },
     /// The time that [`Machine::wake_at`] named has come; harmless at any time.
@@ -51,7 +53,9 @@ pub(crate) enum Action {
     FindStrays,
     /// Send a signal to what the last search found; to each process only once, unless it is SIGKILL.
     SignalStrays { signal: Signal },
-    /// Let the logs be shown to their end, until this deadline.
+    /// Look whether the console has taken something since the last look, and if so, say so.
+    CheckDrain,
+    /// Let the logs be shown to their end, until this deadline; a later one replaces an earlier.
     Drain { deadline: Instant },
     /// The result is final: make it known. The last action ever.
     Publish,
@@ -96,7 +100,7 @@ enum Phase {
     Starting,
     Running,
     Stopping(Stop),
-    Draining { deadline: Instant },
+    Draining(Drain),
     Done,
 }
 
@@ -111,6 +115,15 @@ struct Stop {
     requested: bool,
     next_check: Instant,
     check_interval: Duration,
+}
+
+/// The wait for the console.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Drain {
+    /// When it ends in any case.
+    deadline: Instant,
+    /// When to look whether the console still takes something; never where that makes no difference.
+    next_check: Option<Instant>,
 }
 
 /// The steps of the stop ladder.
@@ -138,6 +151,9 @@ enum Strays {
 /// How soon, at first, leftover groups are looked at; doubled each time up to [`LAST_CHECK`].
 const FIRST_CHECK: Duration = Duration::from_millis(1);
 const LAST_CHECK: Duration = Duration::from_millis(50);
+
+/// How often within the drain's time to look whether the console takes something.
+const DRAIN_CHECKS: u32 = 4;
 
 /// How much longer than the drain's deadline to wait for word that it was kept; beyond that the tail itself hangs.
 const DRAIN_MARGIN: Duration = Duration::from_millis(200);
@@ -204,7 +220,7 @@ impl Machine {
                 Some(stop.deadline.min(stop.next_check))
             }
             Phase::Stopping(stop) => Some(stop.deadline),
-            Phase::Draining { deadline } => Some(deadline),
+            Phase::Draining(drain) => Some(drain.next_check.map_or(drain.deadline, |check| check.min(drain.deadline))),
         }
     }
 
@@ -237,8 +253,13 @@ impl Machine {
             }
             Event::Suspended => self.suspend(now, &mut actions),
             Event::Resumed => self.resume(now, &mut actions),
+            Event::DrainProgress => {
+                if matches!(self.phase, Phase::Draining(Drain { next_check: Some(_), .. })) {
+                    self.extend_drain(now, &mut actions);
+                }
+            }
             Event::Drained { complete } => {
-                if matches!(self.phase, Phase::Draining { .. }) {
+                if matches!(self.phase, Phase::Draining(_)) {
                     self.publish(complete, &mut actions);
                 }
             }
@@ -267,7 +288,7 @@ impl Machine {
         self.lives[local_rank] = if leftover { Life::Leftover(exit) } else { Life::Ended(exit) };
         match self.phase {
             // With the order of the whole group, what is left of it has the death signal already.
-            Phase::Stopping(stop) if stop.stage == Stage::Kill || self.policy.order == StopOrder::LeaderThenGroup => {
+            Phase::Stopping(stop) if stop.stage == Stage::Kill || !self.reaches_groups(stop) => {
                 self.tell(local_rank, stop, actions);
             }
             Phase::Starting | Phase::Running if !exit.is_success() => {
@@ -319,7 +340,7 @@ impl Machine {
                 }
             }
             // Whoever asks again does not want to wait for the console.
-            Phase::Draining { .. } => self.publish(false, actions),
+            Phase::Draining(_) => self.publish(false, actions),
             Phase::Done => {}
         }
     }
@@ -372,7 +393,7 @@ impl Machine {
             (Stage::Dump, None) | (Stage::Grace, _) => stop.signal,
         };
         let whole_group = match self.lives[local_rank] {
-            Life::Running => stop.stage == Stage::Kill || self.policy.order == StopOrder::Group,
+            Life::Running => stop.stage == Stage::Kill || self.reaches_groups(stop),
             // A dump is for workers; what they left behind has its turn with the death signal.
             Life::Leftover(_) if stop.stage == Stage::Dump => return,
             Life::Leftover(_) => true,
@@ -387,6 +408,15 @@ impl Machine {
         if signal != Signal::KILL {
             actions.push(send(Signal::CONT));
         }
+    }
+
+    /// Whether the signal of the stage goes to whole process groups.
+    ///
+    /// SIGINT and SIGQUIT always do, as they do from a keyboard: a shell that waits for a program takes them seriously only
+    /// when the program has ended of them.
+    fn reaches_groups(&self, stop: Stop) -> bool {
+        let keyboard = stop.stage == Stage::Grace && matches!(stop.signal, Signal::INT | Signal::QUIT);
+        keyboard || self.policy.order == StopOrder::Group
     }
 
     /// Goes from the dump to the death signal.
@@ -456,7 +486,11 @@ impl Machine {
                     actions.push(Action::FindStrays);
                 }
             }
-            Phase::Draining { deadline } if now >= *deadline => self.publish(false, actions),
+            Phase::Draining(drain) if now >= drain.deadline => self.publish(false, actions),
+            Phase::Draining(drain) if drain.next_check.is_some_and(|check| now >= check) => {
+                drain.next_check = Some(deadline(now, self.policy.drain / DRAIN_CHECKS));
+                actions.push(Action::CheckDrain);
+            }
             _ => {}
         }
     }
@@ -494,7 +528,7 @@ impl Machine {
                 Strays::Found => {}
                 Strays::Settled => self.drain(now, actions),
             },
-            Phase::Starting | Phase::Draining { .. } | Phase::Done => {}
+            Phase::Starting | Phase::Draining(_) | Phase::Done => {}
         }
     }
 
@@ -502,9 +536,19 @@ impl Machine {
         if !self.has_tee {
             return self.publish(true, actions);
         }
-        let deadline = deadline(now, self.policy.drain);
-        self.phase = Phase::Draining { deadline: deadline + DRAIN_MARGIN };
-        actions.push(Action::Drain { deadline });
+        // A group that ended well waits for a slow reader as long as it reads; one that failed has news to tell.
+        let patient = matches!(self.reason, None | Some(StopReason::Leftovers));
+        let next_check = patient.then(|| deadline(now, self.policy.drain / DRAIN_CHECKS));
+        self.phase = Phase::Draining(Drain { deadline: now, next_check });
+        self.extend_drain(now, actions);
+    }
+
+    fn extend_drain(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let end = deadline(now, self.policy.drain);
+        if let Phase::Draining(drain) = &mut self.phase {
+            drain.deadline = end + DRAIN_MARGIN;
+            actions.push(Action::Drain { deadline: end });
+        }
     }
 
     fn publish(&mut self, drained: bool, actions: &mut Vec<Action>) {

@@ -96,8 +96,8 @@ fn who_outlives_the_grace_is_killed_with_its_group_and_who_outlives_that_is_give
 #[test]
 fn a_second_stop_request_kills_at_once() {
     let (mut machine, now) = running(1, false);
-    let request = Event::StopRequested { signal: Signal::INT, grace: GRACE };
-    assert_eq!(calm(&mut machine, now, request), [signal(0, Signal::INT), signal(0, Signal::CONT)]);
+    let request = Event::StopRequested { signal: Signal::HUP, grace: GRACE };
+    assert_eq!(calm(&mut machine, now, request), [signal(0, Signal::HUP), signal(0, Signal::CONT)]);
     assert_eq!(calm(&mut machine, now, request), [group(0, Signal::KILL)]);
     assert_eq!(calm(&mut machine, now, request), [], "a third changes nothing");
     assert_eq!(machine.reason(), Some(StopReason::Requested));
@@ -174,13 +174,53 @@ fn logs_are_drained_before_the_result_and_never_past_the_deadline() {
     }
     let (mut machine, now) = running(1, true);
     calm(&mut machine, now, exit(0, OK));
+    let late = now + policy().drain;
     assert_eq!(
-        calm(&mut machine, now + policy().drain, Event::Tick),
-        [],
+        calm(&mut machine, late, Event::Tick),
+        [Action::CheckDrain],
         "the tail has a moment to say how far it came"
     );
-    assert_eq!(calm(&mut machine, now + policy().drain + DRAIN_MARGIN, Event::Tick), [Action::Publish]);
+    assert_eq!(calm(&mut machine, late + DRAIN_MARGIN, Event::Tick), [Action::Publish]);
     assert!(!machine.drained());
+}
+
+#[test]
+fn what_comes_from_a_keyboard_reaches_whole_groups_as_it_does_from_there() {
+    for keyboard in [Signal::INT, Signal::QUIT] {
+        let (mut machine, now) = running(1, false);
+        let request = Event::StopRequested { signal: keyboard, grace: GRACE };
+        assert_eq!(calm(&mut machine, now, request), [group(0, keyboard), group(0, Signal::CONT)]);
+    }
+}
+
+#[test]
+fn a_slow_reader_is_waited_for_as_long_as_it_reads_if_the_group_ended_well() {
+    let (mut machine, mut now) = running(1, true);
+    calm(&mut machine, now, exit(0, OK));
+    for _ in 0..100 {
+        now = machine.wake_at().unwrap();
+        assert_eq!(calm(&mut machine, now, Event::Tick), [Action::CheckDrain]);
+        let deadline = now + policy().drain;
+        assert_eq!(calm(&mut machine, now, Event::DrainProgress), [Action::Drain { deadline }]);
+    }
+    // It stops reading.
+    let last = now;
+    while machine.phase != Phase::Done {
+        now = machine.wake_at().unwrap();
+        calm(&mut machine, now, Event::Tick);
+    }
+    assert_eq!(now - last, policy().drain + DRAIN_MARGIN);
+    assert!(!machine.drained());
+}
+
+#[test]
+fn a_group_that_failed_waits_for_no_reader_beyond_the_deadline() {
+    let (mut machine, now) = running(1, true);
+    calm(&mut machine, now, exit(0, BAD));
+    let end = now + policy().drain + DRAIN_MARGIN;
+    assert_eq!(machine.wake_at(), Some(end));
+    assert_eq!(calm(&mut machine, now, Event::DrainProgress), []);
+    assert_eq!(calm(&mut machine, end, Event::Tick), [Action::Publish]);
 }
 
 #[test]
@@ -340,6 +380,7 @@ fn each_event() -> Vec<Event> {
         Event::Strays { found: false },
         Event::Suspended,
         Event::Resumed,
+        Event::DrainProgress,
         Event::Drained { complete: true },
         Event::Drained { complete: false },
         Event::Tick,
@@ -375,13 +416,13 @@ fn check(name: &str, before: &Machine, event: Event, after: &Machine, actions: &
             Action::CheckLeftovers => assert!(after.has_leftovers()),
             Action::FindStrays => assert!(after.strays != Strays::Settled, "{name} {event:?}"),
             Action::SignalStrays { .. } => assert_eq!(after.strays, Strays::Found, "{name} {event:?}"),
-            Action::Drain { .. } => assert!(after.has_tee),
+            Action::Drain { .. } | Action::CheckDrain => assert!(after.has_tee),
         }
     }
     if before.phase == Phase::Done {
         assert_eq!((actions, &after.phase), (&[][..], &Phase::Done), "{name}: done is done");
     }
-    if matches!(before.phase, Phase::Stopping(_) | Phase::Draining { .. }) {
+    if matches!(before.phase, Phase::Stopping(_) | Phase::Draining(_)) {
         assert!(after.is_stopping(), "{name} {event:?}: no way back");
         assert_eq!(before.reason(), after.reason(), "{name} {event:?}: the first reason stays");
     }

@@ -94,6 +94,8 @@ pub struct RunProcsResult {
     pub workers: PerRank<WorkerReport>,
     /// Processes of the group, beyond its workers, that outlived SIGKILL and were given up: pid and name.
     pub left_behind: Vec<(u32, String)>,
+    /// What went wrong beside the workers, such as output that could not be shown; a line each, for people.
+    pub warnings: Vec<String>,
     /// Whether all teed output had reached the console; if not, the rest is in the files.
     pub drained: bool,
 }
@@ -119,6 +121,7 @@ impl RunProcsResult {
             stderrs: PerRank::filled(local_world_size, None),
             workers: PerRank::filled(local_world_size, worker),
             left_behind: Vec::new(),
+            warnings: Vec::new(),
             drained: false,
         }
     }

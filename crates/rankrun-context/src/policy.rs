@@ -9,6 +9,8 @@ use rankrun_types::Signal;
 pub enum StopOrder {
     /// Each worker first; the rest of its process group when it is gone. So a worker whose handler needs a helper
     /// process to end well has it, and a shell does not shield what it runs.
+    ///
+    /// A death signal SIGINT or SIGQUIT goes to the whole group at once even so, as it does from a keyboard.
     #[default]
     LeaderThenGroup,
     /// Each worker's whole process group at once.
@@ -51,7 +53,9 @@ pub struct StopPolicy {
     ///
     /// Only a worker in uninterruptible sleep takes that long.
     pub kill_wait: Duration,
-    /// How long, at most, the console may take to accept the last log lines; 5 s unless chosen otherwise.
+    /// How long the console may take to accept the last log lines; 5 s unless chosen otherwise.
+    ///
+    /// At most, for a group that failed or was stopped; for one that ended well, from the last line that it accepted.
     pub drain: Duration,
     /// What becomes of processes that workers leave behind.
     pub descendants: Descendants,

@@ -45,7 +45,9 @@ pub(crate) fn result(
             cause = Cause::Collateral;
         }
         if let (Cause::Failed | Cause::Lost, Some(failure)) = (cause, failure.take()) {
-            failures.insert(local_rank, with_stderr_tail(failure, local_rank, dest));
+            let mut failure = with_stderr_tail(failure, local_rank, dest);
+            failure.stopped = facts.signalled;
+            failures.insert(local_rank, failure);
         }
         let usage = facts.exit.map_or(Usage::default(), |exit| exit.usage);
         WorkerReport {
@@ -67,6 +69,7 @@ pub(crate) fn result(
         stderrs: dest.stderrs.clone(),
         workers,
         left_behind: Vec::new(),
+        warnings: Vec::new(),
         drained: machine.drained(),
     }
 }
@@ -84,6 +87,7 @@ fn suspected_failure(local_rank: usize, facts: &Facts, dest: &LogsDest) -> Optio
 /// Adds the worker's last words where its standard error was captured.
 fn with_stderr_tail(mut failure: ProcessFailure, local_rank: usize, dest: &LogsDest) -> ProcessFailure {
     if let Some(path) = &dest.stderrs[local_rank] {
+        failure.stderr_captured = true;
         failure.stderr_tail = rankrun_logs::last_lines(path, STDERR_TAIL_LINES);
     }
     failure

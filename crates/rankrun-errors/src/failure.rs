@@ -34,8 +34,8 @@ pub struct ObservedExit {
 
 /// Structured failure of one worker process.
 ///
-/// Mirrors `ProcessFailure` of torch and TensorPlay; `kind`, `exit`, `timestamp_ns`, `error_file_problem` and
-/// `stderr_tail` are ours.
+/// Mirrors `ProcessFailure` of torch and TensorPlay; `kind`, `exit`, `timestamp_ns`, `error_file_problem`,
+/// `stderr_tail`, `stderr_captured` and `stopped` are ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessFailure {
@@ -66,6 +66,10 @@ pub struct ProcessFailure {
     pub timestamp_ns: i64,
     /// The last lines of its stderr, where they were captured; filled in by the launcher.
     pub stderr_tail: Vec<String>,
+    /// Whether its stderr was captured, so that an empty tail means that it wrote nothing; set by the launcher.
+    pub stderr_captured: bool,
+    /// Whether it was the launcher that ended it, after it had recorded its failure; set by the launcher.
+    pub stopped: bool,
 }
 
 impl ProcessFailure {
@@ -130,6 +134,8 @@ impl ProcessFailure {
             timestamp: times.seconds,
             timestamp_ns: times.ns,
             stderr_tail: Vec::new(),
+            stderr_captured: false,
+            stopped: false,
         }
     }
 

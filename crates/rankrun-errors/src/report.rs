@@ -22,10 +22,9 @@ const HEAD_LINES: usize = 20;
 const TAIL_LINES: usize = 80;
 const MAX_LINE_CHARS: usize = 2000;
 
-const HINT: &str = "\
-no error file and no captured stderr, so the reason is not known. To get it next time, run the worker's main function
-under `record` (rankrun in Rust, torch.distributed.elastic.multiprocessing.errors in Python), or keep its stderr with
---tee 3 or --redirects 3.";
+const HOW_TO_RECORD: &str = "\
+To get it next time, run the worker's main function under `record` (in Rust
+rankrun's, in Python that of torch.distributed.elastic.multiprocessing.errors)";
 
 /// The report of a [`ChildFailedError`]; its `Display` is the text.
 ///
@@ -68,7 +67,11 @@ impl<'a> Report<'a> {
         if let Some(host) = self.error.host() {
             write!(f, " on {}", escape::line(host))?;
         }
-        write!(f, ": {}", failure.exit)?;
+        if failure.stopped {
+            f.write_str(": failed, and was then stopped by the launcher")?;
+        } else {
+            write!(f, ": {}", failure.exit)?;
+        }
         if let Some(message) = own_message(failure) {
             write!(f, ": {}", escape::first_line(message, SHORT_MESSAGE))?;
         }
@@ -84,7 +87,9 @@ impl<'a> Report<'a> {
         }
         write!(f, "\n  rank:       {rank} (local rank {}, role {})", failure.local_rank, escape::line(role))?;
         write!(f, "\n  exit code:  {}, pid {}", exit_code(failure), failure.pid)?;
-        if let Some(meaning) = usual_meaning(failure.exit) {
+        if failure.stopped {
+            f.write_str("\n  meaning:    the launcher ended it, after it had recorded its error")?;
+        } else if let Some(meaning) = usual_meaning(failure.exit) {
             write!(f, "\n  meaning:    {meaning}")?;
         }
         write!(f, "\n  error file: {}", error_file(failure))?;
@@ -105,7 +110,7 @@ impl<'a> Report<'a> {
             return block(f, "last lines of stderr", &failure.stderr_tail.join("\n"));
         }
         if message.is_none() {
-            block(f, "hint", HINT)?;
+            block(f, "hint", &hint(failure))?;
         }
         Ok(())
     }
@@ -202,6 +207,18 @@ fn exit_code(failure: &ProcessFailure) -> String {
             format!("{} ({signal}{})", failure.exitcode, if core_dumped { ", core dumped" } else { "" })
         }
         ExitKind::Lost => "not known, the exit status was lost".to_owned(),
+    }
+}
+
+/// What is missing for a reason, and how to have it next time.
+fn hint(failure: &ProcessFailure) -> String {
+    let file = if failure.error_file_problem.is_some() { "no usable error file" } else { "no error file" };
+    if failure.stderr_captured {
+        format!("{file}, and nothing on stderr, so the reason is not known.\n{HOW_TO_RECORD}.")
+    } else {
+        format!(
+            "{file} and no captured stderr, so the reason is not known.\n{HOW_TO_RECORD},\nor keep its stderr with --tee 3 or --redirects 3."
+        )
     }
 }
 

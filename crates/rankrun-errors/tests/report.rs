@@ -60,9 +60,56 @@ fn one_failure_with_nothing_known_but_its_exit_code_has_a_hint() {
               exit code:  7, pid 4242
               error file: none
               hint:
-                no error file and no captured stderr, so the reason is not known. To get it next time, run the worker's main function
-                under `record` (rankrun in Rust, torch.distributed.elastic.multiprocessing.errors in Python), or keep its stderr with
-                --tee 3 or --redirects 3."#]],
+                no error file and no captured stderr, so the reason is not known.
+                To get it next time, run the worker's main function under `record` (in Rust
+                rankrun's, in Python that of torch.distributed.elastic.multiprocessing.errors),
+                or keep its stderr with --tee 3 or --redirects 3."#]],
+    );
+}
+
+#[test]
+fn a_worker_that_captured_nothing_is_not_told_to_capture_stderr() {
+    let mut failed = without_file(0, ExitKind::Code(3), 0);
+    failed.stderr_captured = true;
+    check(
+        &trainer([failed]),
+        &expect![[r#"
+        trainer FAILED: rank 0 (local rank 0, pid 4241) on node-3: exit code 3
+
+        Root cause (first observed failure):
+          time:       T+0.000s
+          host:       node-3
+          rank:       0 (local rank 0, role trainer)
+          exit code:  3, pid 4241
+          error file: none
+          hint:
+            no error file, and nothing on stderr, so the reason is not known.
+            To get it next time, run the worker's main function under `record` (in Rust
+            rankrun's, in Python that of torch.distributed.elastic.multiprocessing.errors)."#]],
+    );
+}
+
+#[test]
+fn a_worker_that_was_stopped_after_it_had_failed_is_not_said_to_have_died_of_a_signal() {
+    let mut failed = without_file(0, ExitKind::Signal { signal: Signal::TERM, core_dumped: false }, 0);
+    failed.stopped = true;
+    check(
+        &trainer([failed]),
+        &expect![[r#"
+        trainer FAILED: rank 0 (local rank 0, pid 4241) on node-3: failed, and was then stopped by the launcher
+
+        Root cause (first observed failure):
+          time:       T+0.000s
+          host:       node-3
+          rank:       0 (local rank 0, role trainer)
+          exit code:  -15 (SIGTERM), pid 4241
+          meaning:    the launcher ended it, after it had recorded its error
+          error file: none
+          hint:
+            no error file and no captured stderr, so the reason is not known.
+            To get it next time, run the worker's main function under `record` (in Rust
+            rankrun's, in Python that of torch.distributed.elastic.multiprocessing.errors),
+            or keep its stderr with --tee 3 or --redirects 3."#]],
     );
 }
 
@@ -232,9 +279,10 @@ fn failures_of_several_roles_name_their_roles() {
               meaning:    a shell's code for: program not found
               error file: none
               hint:
-                no error file and no captured stderr, so the reason is not known. To get it next time, run the worker's main function
-                under `record` (rankrun in Rust, torch.distributed.elastic.multiprocessing.errors in Python), or keep its stderr with
-                --tee 3 or --redirects 3.
+                no error file and no captured stderr, so the reason is not known.
+                To get it next time, run the worker's main function under `record` (in Rust
+                rankrun's, in Python that of torch.distributed.elastic.multiprocessing.errors),
+                or keep its stderr with --tee 3 or --redirects 3.
 
             Other failures (1):
               trainer rank 0 (local rank 0, pid 4241): exit code 1

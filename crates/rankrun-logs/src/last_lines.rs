@@ -7,9 +7,12 @@ use std::path::Path;
 /// How much of a file's end is looked at.
 const WINDOW: u64 = 16 * 1024;
 
+/// How many characters of a line are given.
+const LINE: usize = 1000;
+
 /// The last lines of a file, at most `count`, oldest first; none if it cannot be read or is empty.
 ///
-/// Looks at the last 16 KiB only, so a longer line lacks its beginning. Bytes that are not UTF-8 become U+FFFD; control
+/// Of a line over 1,000 characters the end is given, after `...`; of a file, only the last 16 KiB are looked at. Bytes that are not UTF-8 become U+FFFD; control
 /// characters are left as they are.
 ///
 /// ```
@@ -24,7 +27,14 @@ pub fn last_lines(path: impl AsRef<Path>, count: usize) -> Vec<String> {
     let Ok(bytes) = end_of(path.as_ref()) else { return Vec::new() };
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].iter().map(|line| (*line).to_owned()).collect()
+    lines[lines.len().saturating_sub(count)..].iter().map(|line| shortened(line)).collect()
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth_back(LINE - 1) {
+        Some((start, _)) if start > 0 => format!("...{}", &line[start..]),
+        _ => line.to_owned(),
+    }
 }
 
 fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
@@ -56,6 +66,8 @@ mod tests {
         text.extend(b"\n\xff\nlast");
         std::fs::write(&path, text).unwrap();
         assert_eq!(last_lines(&path, 2), ["\u{fffd}", "last"]);
-        assert!(last_lines(&path, 3)[0].len() < WINDOW as usize);
+        let long = &last_lines(&path, 3)[0];
+        assert!(long.starts_with("...x") && long.ends_with("xxx"), "{long}");
+        assert_eq!(long.chars().count(), LINE + 3);
     }
 }

@@ -169,11 +169,13 @@ fn close_the_rest() {
 unsafe fn exec(plan: &Plan<'_>) -> c_int {
     let mut verdict = libc::ENOENT;
     let mut candidate = plan.candidates;
-    // SAFETY: the array ends with a null pointer, and argv and envs are such arrays too.
+    // SAFETY: the array has an entry and then ends with a null pointer, and argv and envs are such arrays too.
     unsafe {
+        let only_one = (*candidate.add(1)).is_null();
         while !(*candidate).is_null() {
             libc::execve(*candidate, plan.argv, plan.envs);
             match last_errno() {
+                errno if only_one => return errno,
                 // Found, but not to be executed by us: worth more than "not found" if no other candidate works.
                 libc::EACCES => verdict = libc::EACCES,
                 libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}

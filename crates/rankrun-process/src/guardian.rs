@@ -102,6 +102,8 @@ extern "C" fn before_main() {
         }
         CString::from(CStr::from_ptr(value))
     };
+    // SAFETY: the name is a string that outlives the call. For ps(1), which would show `exe`.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"rankrun-guard".as_ptr()) };
     guard(&cookie.to_string_lossy());
     // SAFETY: ends this process; there is nothing to run at exit.
     unsafe { libc::_exit(0) }

@@ -44,7 +44,7 @@ pub use numa::{NumaBinding, NumaError, NumaTopology, ParseNumaBindingError};
 pub use spawn::{SpawnError, SpawnStep, Spawner};
 pub use sysfs::gpu_numa_nodes;
 pub use tree::{Member, Orphans, Tree, become_subreaper};
-pub use watch::{SignalWatcher, WatchError, stop_ignoring_children};
+pub use watch::{SignalWatcher, WatchError, reset_inherited_signals};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -5,7 +5,7 @@
 //! the child's identity in the same call, so that no moment exists in which it is only a number.
 
 use std::ffi::OsString;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -91,12 +91,26 @@ impl fmt::Display for Os {
     }
 }
 
+/// Shows a text of the command in one line of bounded length.
+struct Shown<'a>(&'a OsString);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 200;
+        let text = self.0.to_string_lossy();
+        for c in text.chars().take(MOST) {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+        }
+        if text.chars().nth(MOST).is_some() { f.write_str("...") } else { Ok(()) }
+    }
+}
+
 /// A process could not be started; nothing of it is left.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
     /// A text has a NUL byte, which no program can be given.
-    #[error("cannot start `{}`: {what} `{}` contains a NUL byte", program.display(), text.as_encoded_bytes().escape_ascii().to_string().replace("\\x00", "\\0"))]
+    #[error("cannot start `{}`: {what} `{}` contains a NUL byte", Shown(program), Shown(text))]
     NulByte {
         /// The program.
         program: OsString,
@@ -106,7 +120,7 @@ pub enum SpawnError {
         text: OsString,
     },
     /// A setting of the command is out of its range.
-    #[error("cannot start `{}`: {what} {value}: expected {expected}", program.display())]
+    #[error("cannot start `{}`: {what} {value}: expected {expected}", Shown(program))]
     OutOfRange {
         /// The program.
         program: OsString,
@@ -118,7 +132,7 @@ pub enum SpawnError {
         expected: String,
     },
     /// The kernel made no process: EAGAIN (too many), ENOMEM, EMFILE (no descriptor for the pidfd), ...
-    #[error("cannot start `{}`: clone: {}", program.display(), Os(*errno))]
+    #[error("cannot start `{}`: clone: {}", Shown(program), Os(*errno))]
     Clone {
         /// The program.
         program: OsString,
@@ -126,7 +140,7 @@ pub enum SpawnError {
         errno: i32,
     },
     /// The process was made, but could not become the program.
-    #[error("cannot start `{}`: {step}: {}", program.display(), Os(*errno))]
+    #[error("cannot start `{}`: {step}: {}", Shown(program), Os(*errno))]
     Step {
         /// The program.
         program: OsString,

@@ -168,15 +168,17 @@ impl Drop for SignalWatcher {
     }
 }
 
-/// Gives SIGCHLD its default action if this program inherited that it is ignored; then the kernel keeps how children end.
+/// Undoes what this program inherited about signals and cannot live with: an ignored SIGCHLD, with which the kernel
+/// forgets how children end, and blocked signals, which would never arrive.
 ///
-/// For a program of its own, at its start: it changes the whole process. Without it, a worker's exit may be lost.
-pub fn stop_ignoring_children() {
+/// For a program of its own, at its start, before it has threads. What is ignored, but for SIGCHLD, stays so.
+pub fn reset_inherited_signals() {
     if action(libc::SIGCHLD).is_ok_and(|now| now.sa_sigaction == libc::SIG_IGN) {
         // SAFETY: an all-zero sigaction is valid: default action, no flags, empty mask.
         let default_action = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
         let _ = set_action(libc::SIGCHLD, &default_action);
     }
+    crate::sys::restore_signals(0);
 }
 
 fn make_pipe() -> Result<(OwnedFd, OwnedFd), i32> {

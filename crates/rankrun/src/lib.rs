@@ -61,7 +61,7 @@ mod group;
 pub use group::{StartProcessesError, WorkerGroup, start_processes};
 pub use rankrun_context::{
     Cause, Descendants, DumpStep, Entrypoint, GroupSpec, GroupSpecError, PContext, Placement, RunProcsResult, RunState,
-    SignalPlan, StartError, Stdin, StopOrder, StopPolicy, WaitError, WorkerReport,
+    SignalPlan, StartError, StartHint, Stdin, StopOrder, StopPolicy, WaitError, WorkerReport,
 };
 pub use rankrun_errors::{
     ChildFailedError, ErrorHandler, NoFailuresError, ProcessFailure, SignalException, record, record_main,

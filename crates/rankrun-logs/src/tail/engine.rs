@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -263,7 +264,10 @@ impl Engine {
         for (i, output) in self.consoles.iter_mut().enumerate() {
             while !output.blocked && !self.core.pending(i).is_empty() {
                 match output.console.write_some(self.core.pending(i)) {
-                    Ok(count) => self.core.wrote(i, count),
+                    Ok(count) => {
+                        self.core.wrote(i, count);
+                        self.shared.shown.fetch_add(count as u64, Ordering::Relaxed);
+                    }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => output.blocked = true,
                     Err(error) => {
                         self.core.close(i);

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -217,6 +218,8 @@ struct Shared {
     wake: EventFd,
     /// Readable once the thread has let go of files and consoles; never read.
     done: EventFd,
+    /// How many bytes the consoles have taken.
+    shown: AtomicU64,
     request: Mutex<Option<Request>>,
     outcome: Mutex<Option<DrainOutcome>>,
 }
@@ -265,6 +268,7 @@ impl Tail {
         let shared = Arc::new(Shared {
             wake: eventfd()?,
             done: eventfd()?,
+            shown: AtomicU64::new(0),
             request: Mutex::new(None),
             outcome: Mutex::new(None),
         });
@@ -290,6 +294,12 @@ impl Tail {
     pub fn finish(&self, idle: Duration, deadline: Instant) {
         *lock(&self.shared.request) = Some(Request { idle, deadline });
         signal(&self.shared.wake);
+    }
+
+    /// How many bytes, prefixes included, the consoles have taken so far: whether it gets on, for who waits for its end.
+    #[must_use]
+    pub fn shown(&self) -> u64 {
+        self.shared.shown.load(Ordering::Relaxed)
     }
 
     /// Waits until the engine has ended, at most until `deadline`, and says whether everything was shown.

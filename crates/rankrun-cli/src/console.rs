@@ -1,0 +1,62 @@
+//! Messages of rankrun itself on standard error. Not here: the workers' lines, which the tail engine shows.
+//!
+//! A console that nobody reads must not keep rankrun from ending: each message waits a bounded time for room.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// How long a message at the end of the run may wait for room.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The most that a pipe with room for anything takes without waiting (PIPE_BUF).
+const PIECE: usize = 4096;
+
+/// Writes a line that names rankrun as the speaker.
+pub(crate) fn say(text: &str) {
+    print(&format!("rankrun: {text}"));
+}
+
+/// Writes a text and a newline.
+pub(crate) fn print(text: &str) {
+    // Nobody can be told of what cannot be written.
+    let _ = write_within(format!("{text}\n").as_bytes(), PATIENCE);
+}
+
+fn write_within(mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+    let stderr = io::stderr();
+    let deadline = Instant::now() + patience;
+    while !bytes.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        }
+        match nix::unistd::write(stderr.as_fd(), &bytes[..bytes.len().min(PIECE)]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Standard error for the logger, which any thread may use: what does not fit at once is dropped.
+pub(crate) struct LogConsole;
+
+impl Write for LogConsole {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = write_within(bytes, Duration::ZERO);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
