@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -395,6 +395,12 @@ impl PContext {
 impl AsFd for PContext {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.done.as_fd()
+    }
+}
+
+impl AsRawFd for PContext {
+    fn as_raw_fd(&self) -> RawFd {
+        self.shared.done.as_fd().as_raw_fd()
     }
 }
 
