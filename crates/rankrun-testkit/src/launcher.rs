@@ -192,16 +192,19 @@ impl Running {
     /// Sends a signal to the program; does nothing if it has ended.
     ///
     /// # Panics
-    /// When the signal can't be sent, or is a real-time signal.
+    /// When the signal can't be sent.
     #[track_caller]
     pub fn signal(&mut self, signal: Signal) {
         if self.ended.is_some() {
             return;
         }
         // It has not been reaped, so the pid is still its own.
-        let sent = NixSignal::try_from(signal.as_raw()).and_then(|signal| kill(Pid::from_raw(self.pid()), signal));
-        if let Err(errno) = sent {
-            panic!("{signal} to pid {}: {errno}", self.pid());
+        let sent = match NixSignal::try_from(signal.as_raw()) {
+            Ok(signal) => kill(Pid::from_raw(self.pid()), signal).map_err(|errno| errno.to_string()),
+            Err(_) => kill_by_shell(self.pid(), signal),
+        };
+        if let Err(why) = sent {
+            panic!("{signal} to pid {}: {why}", self.pid());
         }
     }
 
@@ -333,6 +336,16 @@ impl fmt::Display for Output {
             (None, None) => f.write_str("unknown end")?,
         }
         write!(f, " after {:?}\n{}", self.elapsed, show(&self.stdout, &self.stderr))
+    }
+}
+
+/// Sends a real-time signal, which nix does not know.
+fn kill_by_shell(pid: i32, signal: Signal) -> Result<(), String> {
+    let command = format!("kill -{} {pid}", signal.as_raw());
+    match Command::new("sh").args(["-c", &command]).stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(status.to_string()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

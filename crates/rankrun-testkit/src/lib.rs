@@ -22,7 +22,7 @@ pub use launcher::{Launcher, MARK, Output, Running};
 pub use perform::{EXIT_FAILED, EXIT_IO, EXIT_USAGE, numbered_line, perform};
 pub use process_table::{
     Process, assert_no_process_left, assert_no_process_with_cookie, children_of, kill_processes_with_env, process,
-    process_state, processes_with_cookie, processes_with_env,
+    process_env, process_state, processes_with_argument, processes_with_cookie, processes_with_env,
 };
 pub use unique::unique_id;
 pub use usage::{open_fds, peak_memory_kib, private_memory_kib, thread_count, wakeups};

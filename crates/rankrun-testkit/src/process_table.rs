@@ -85,6 +85,23 @@ pub fn processes_with_cookie(cookie: &str) -> Vec<Process> {
     processes_where(RANKRUN_GROUP, |found| found.split(|byte| *byte == b':').any(|item| item == cookie.as_bytes()))
 }
 
+/// The living processes that have `argument` among their arguments, in ascending order of pid.
+///
+/// For what has no environment to be found by: start it with an argument that no other process has, such as the path of
+/// a file in a temporary directory.
+#[must_use]
+pub fn processes_with_argument(argument: &str) -> Vec<Process> {
+    let has_it = |process: &Process| process.state != 'Z' && process.cmdline.iter().any(|found| found == argument);
+    pids().into_iter().filter_map(process).filter(has_it).collect()
+}
+
+/// The value of a variable in the environment that a process was started with; `None` if there is none or it is gone.
+#[must_use]
+pub fn process_env(pid: i32, key: &str) -> Option<String> {
+    let environ = environ(pid)?;
+    value_in(&environ, key).map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
 /// Waits up to 5 s until no living process has `key=value` in its environment.
 ///
 /// # Panics
@@ -317,6 +334,35 @@ mod tests {
         assert_eq!(processes_with_cookie(&inner[..inner.len() - 1]), []);
         drop(child);
         assert_no_process_with_cookie(&inner);
+    }
+
+    #[test]
+    fn a_variable_of_a_living_process_can_be_read_and_no_other() {
+        let value = unique_id("value");
+        let child = Sleeper::with(KEY, &value);
+        assert_eq!(process_env(child.pid(), KEY), Some(value));
+        assert_eq!(process_env(child.pid(), "RANKRUN_TESTKIT_NO_SUCH"), None);
+        let pid = child.pid();
+        drop(child);
+        assert_eq!(process_env(pid, KEY), None);
+    }
+
+    #[test]
+    fn a_process_without_environment_is_found_by_an_argument() {
+        let argument = unique_id("argument");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600; :", &argument]).env_clear().stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let found = eventually("it is found", GONE_WITHIN, || processes_with_argument(&argument).into_iter().next());
+        assert_eq!(found.pid, pid);
+        assert_eq!(processes_with_argument(&argument[1..]), []);
+        let sleep = eventually("its child runs", GONE_WITHIN, || children_of(pid).into_iter().next());
+        for pid in [pid, sleep.pid] {
+            kill(Pid::from_raw(pid), NixSignal::SIGKILL).unwrap();
+        }
+        child.wait().unwrap();
+        assert_eq!(processes_with_argument(&argument), []);
     }
 
     #[test]
