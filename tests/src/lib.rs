@@ -1,9 +1,20 @@
-//! What the end-to-end tests share beyond the testkit: where their programs and interpreters are.
+//! What the end-to-end tests share beyond the testkit: programs and interpreters ([`program`], [`has`]), rankrun with
+//! and without pidfds ([`Pidfds`]), and a group that runs as the tests see it ([`Group`]).
 
 #![forbid(unsafe_code)]
 
+mod group;
+mod pidfds;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+pub use group::{Group, Script, signal_to, touch_by_rank, worker};
+pub use pidfds::Pidfds;
+
+/// How long anything may take that is to happen soon. Far longer than it takes: the machine may stand still.
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program of `tests/programs`.
 #[must_use]
@@ -14,10 +25,17 @@ pub fn program(name: &str) -> PathBuf {
 /// Whether Python 3 is there; if not, says in one line that `what` is skipped.
 #[must_use]
 pub fn has_python(what: &str) -> bool {
-    let found = Command::new("python3").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let found = found.is_ok_and(|status| status.success());
+    has(what, "there is no python3", &["python3", "--version"])
+}
+
+/// Whether this command succeeds; if not, says in one line that `what` is skipped and `why`.
+#[must_use]
+pub fn has(what: &str, why: &str, command: &[&str]) -> bool {
+    let mut found = Command::new(command[0]);
+    found.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let found = found.status().is_ok_and(|status| status.success());
     if !found {
-        eprintln!("skipped: {what}: there is no python3");
+        eprintln!("skipped: {what}: {why}");
     }
     found
 }

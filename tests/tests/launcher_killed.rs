@@ -1,0 +1,61 @@
+//! SIGKILL to rankrun: its workers, all that they had started and its guardian are gone soon.
+
+use std::time::{Duration, Instant};
+
+use rankrun::Signal;
+use rankrun_testkit::{children_of, eventually};
+use rankrun_tests::{Group, LIMIT, Pidfds, Script, with_and_without_pidfds, worker};
+
+with_and_without_pidfds!(
+    all_that_workers_started_goes_within_a_second,
+    what_was_stopped_goes_too,
+    killed_in_the_middle_of_starting_200_workers,
+);
+
+/// A second by design; the rest is for the machine, which does other things as well.
+const WITHIN: Duration = Duration::from_secs(3);
+
+fn kill_and_wait(group: &mut Group) {
+    group.cookie();
+    group.signal(Signal::KILL);
+    let killed = Instant::now();
+    group.running().wait_timeout(LIMIT);
+    eventually("nothing of the group is left", LIMIT, || group.left().is_empty());
+    let gone = killed.elapsed();
+    eprintln!("gone {gone:?} after SIGKILL of the launcher");
+    assert!(gone < WITHIN, "{gone:?}");
+}
+
+fn all_that_workers_started_goes_within_a_second(pidfds: Pidfds) {
+    let script = "{W} ignore TERM touch {a} hang & setsid {W} ignore TERM touch {b} hang & \
+                  {W} daemon [ ignore TERM touch {c} hang ] & touch {ready}; exec sleep 600";
+    let mut group = Group::start(pidfds, 4, &[], Script::Shell(script));
+    group.wait_for_files(&["ready", "a", "b", "c"]);
+    assert_eq!(group.guardians().len(), 1);
+    kill_and_wait(&mut group);
+}
+
+fn what_was_stopped_goes_too(pidfds: Pidfds) {
+    let script = "spawn [ touch {child} stop ] daemon [ touch {daemon} stop ] wait-for {child} wait-for {daemon} \
+                  touch {ready} stop";
+    let mut group = Group::start(pidfds, 1, &[], worker(script));
+    group.wait_for_files(&["ready"]);
+    let pids: Vec<i32> = group.running().processes().iter().map(|process| process.pid).collect();
+    let pids: Vec<i32> = pids.into_iter().filter(|pid| *pid != group.pid()).collect();
+    assert_eq!(pids.len(), 3);
+    group.wait_for_state(&pids, 'T');
+    kill_and_wait(&mut group);
+}
+
+fn killed_in_the_middle_of_starting_200_workers(pidfds: Pidfds) {
+    for started in [1, 40, 120] {
+        let script = "{W} daemon [ hang ] & exec sleep 600";
+        let mut group = Group::start(pidfds, 200, &[], Script::Shell(script));
+        let pid = group.pid();
+        eventually("some workers have been started", LIMIT, || children_of(pid).len() > started);
+        group.signal(Signal::KILL);
+        group.running().wait_timeout(LIMIT);
+        // The guardian of a group of which no worker is left to ask cannot be asked for; the mark tells of the rest.
+        eventually("nothing of the group is left", LIMIT, || group.left().is_empty());
+    }
+}
