@@ -56,12 +56,12 @@ pub fn signal_to(pid: i32, signal: NixSignal) {
 
 /// A run of rankrun with a directory for files by which its processes and the test tell each other things.
 ///
-/// When it is dropped no process with its mark or with one of its files as an argument may be left, and no guardian.
+/// When it is dropped no process with its mark or with one of its files in an argument may be left, and no guardian.
 #[derive(Debug)]
 pub struct Group {
     running: Running,
     cookie: Option<String>,
-    /// Files that appear as arguments of processes which may have no environment.
+    /// Its path stands in arguments of processes which may have no environment.
     files: TempDir,
 }
 
@@ -232,7 +232,7 @@ impl Group {
         output
     }
 
-    /// What lives of the group: by mark, by a file as an argument, or its guardian.
+    /// What lives of the group: by mark, by a file in an argument, or its guardian.
     #[must_use]
     pub fn left(&self) -> Vec<Process> {
         let mut left = self.running.processes();
@@ -244,11 +244,7 @@ impl Group {
     }
 
     fn left_by_argument(&self) -> Vec<Process> {
-        let files = std::fs::read_dir(self.files.path()).into_iter().flatten().flatten();
-        let mut left: Vec<Process> =
-            files.flat_map(|file| processes_with_argument(&file.path().to_string_lossy())).collect();
-        left.sort_by_key(|process| process.pid);
-        left.dedup_by_key(|process| process.pid);
+        let mut left = processes_with_argument(&self.files.path().to_string_lossy());
         // rankrun has its workers' command line.
         left.retain(|process| process.pid != self.pid());
         left

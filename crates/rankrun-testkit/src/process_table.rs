@@ -85,13 +85,13 @@ pub fn processes_with_cookie(cookie: &str) -> Vec<Process> {
     processes_where(RANKRUN_GROUP, |found| found.split(|byte| *byte == b':').any(|item| item == cookie.as_bytes()))
 }
 
-/// The living processes that have `argument` among their arguments, in ascending order of pid.
+/// The living processes with `text` in one of their arguments, in ascending order of pid.
 ///
 /// For what has no environment to be found by: start it with an argument that no other process has, such as the path of
-/// a file in a temporary directory.
+/// a temporary directory.
 #[must_use]
-pub fn processes_with_argument(argument: &str) -> Vec<Process> {
-    let has_it = |process: &Process| process.state != 'Z' && process.cmdline.iter().any(|found| found == argument);
+pub fn processes_with_argument(text: &str) -> Vec<Process> {
+    let has_it = |process: &Process| process.state != 'Z' && process.cmdline.iter().any(|found| found.contains(text));
     pids().into_iter().filter_map(process).filter(has_it).collect()
 }
 
@@ -356,7 +356,8 @@ mod tests {
         let pid = child.id().cast_signed();
         let found = eventually("it is found", GONE_WITHIN, || processes_with_argument(&argument).into_iter().next());
         assert_eq!(found.pid, pid);
-        assert_eq!(processes_with_argument(&argument[1..]), []);
+        assert_eq!(processes_with_argument(&argument[1..]).len(), 1);
+        assert_eq!(processes_with_argument(&format!("{argument}0")), []);
         let sleep = eventually("its child runs", GONE_WITHIN, || children_of(pid).into_iter().next());
         for pid in [pid, sleep.pid] {
             kill(Pid::from_raw(pid), NixSignal::SIGKILL).unwrap();
