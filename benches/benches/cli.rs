@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use rankrun_benches::{BenchError, Limit, PlainProcess, PlainProgram, Session, ThreadUse, Verdict, os};
+use rankrun_benches::{BenchError, Limit, PlainProcess, PlainProgram, Scratch, Session, ThreadUse, Verdict, os};
 use rankrun_testkit::{children_of, eventually};
 
 /// The first argument of this program as a bare launcher.
@@ -48,7 +48,10 @@ fn main() -> ExitCode {
         };
         println!("{}", binary.display());
         let bare = std::env::current_exe().map_err(os("find this program"))?;
-        let rankrun = || run(Command::new(&binary).args(["-n", &WORKERS.to_string(), "true"]));
+        // Without --log-dir it makes a temporary directory, and removes it.
+        let scratch = Scratch::new()?;
+        let rankrun =
+            || run(Command::new(&binary).args(["-n", &WORKERS.to_string(), "true"]).env("TMPDIR", scratch.path()));
         session.compare("end to end", ROUNDS, END_TO_END, rankrun, || run(Command::new(&bare).arg(AS_LAUNCHER)))?;
         session.compare("end to end, B in this process", ROUNDS, END_TO_END, rankrun, plain_loop)?;
         size(session, &binary)?;
@@ -123,7 +126,7 @@ fn idle(session: &mut Session, case: &str, binary: &Path, args: &[&str]) -> Resu
     if !session.selects(case) {
         return Ok(());
     }
-    let logs = tempfile::tempdir().map_err(os("make a temporary directory"))?;
+    let logs = Scratch::new()?;
     let mut command = Command::new(binary);
     command.arg("--log-dir").arg(logs.path()).args(args);
     command.stdin(Stdio::null()).stderr(Stdio::null());

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rankrun::{Entrypoint, Std, WorkerGroup, start_processes};
-use rankrun_benches::{BenchError, Limit, Pipe, PlainProgram, Session, monotonic_nanos, os, wait_for_any};
+use rankrun_benches::{BenchError, Limit, Pipe, PlainProgram, Scratch, Session, monotonic_nanos, os, wait_for_any};
 use rankrun_testkit::{eventually, process};
 
 /// The first argument of this program as a worker; two paths of pipes follow.
@@ -59,7 +59,7 @@ fn work(go: &Path, report: &Path) -> Result<(), BenchError> {
 }
 
 struct Bench {
-    root: tempfile::TempDir,
+    root: Scratch,
     program: PathBuf,
     go: Pipe,
     report: Pipe,
@@ -67,7 +67,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Result<Self, BenchError> {
-        let root = tempfile::tempdir().map_err(os("make a temporary directory"))?;
+        let root = Scratch::new()?;
         let (go, report) = (Pipe::create(&root.path().join("go"))?, Pipe::create(&root.path().join("report"))?);
         let program = std::env::current_exe().map_err(os("find this program"))?;
         Ok(Self { root, program, go, report })

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rankrun::{Entrypoint, Std, WorkerGroup, start_processes};
-use rankrun_benches::{Ballast, BenchError, Limit, PlainProcess, PlainProgram, Session, os};
+use rankrun_benches::{Ballast, BenchError, Limit, PlainProcess, PlainProgram, Scratch, Session, os};
 
 const PROGRAM: &str = "/bin/true";
 
@@ -29,24 +29,20 @@ fn main() -> ExitCode {
         println!("A: rankrun, B: posix_spawn and waitpid in a loop");
         for (workers, rounds, _, limited) in CASES {
             let limit = if limited { AGAINST_LOOP } else { Limit::None };
-            let case = name(workers);
+            let case = format!("{workers} worker{}", if workers == 1 { "" } else { "s" });
             session.compare(&case, rounds, limit, || bench.rankrun(workers), || bench.plain_loop(workers))?;
         }
         println!("A: rankrun with 1 GiB of touched heap in the parent, B: rankrun without");
         for (workers, _, rounds, limited) in CASES {
             let limit = if limited { WITH_HEAP } else { Limit::None };
-            let case = format!("{}, heap", name(workers));
+            let case = format!("{workers} with heap");
             let (with, without) = (|| with_heap(|| bench.rankrun(workers)), || after_heap(|| bench.rankrun(workers)));
             session.compare(&case, rounds, limit, with, without)?;
         }
         println!("A: posix_spawn loop with 1 GiB of touched heap in the parent, B: the loop without");
         let (with, without) = (|| with_heap(|| bench.plain_loop(64)), || after_heap(|| bench.plain_loop(64)));
-        session.compare("64 workers, heap, loop", 20, Limit::None, with, without)
+        session.compare("loop of 64 with heap", 20, Limit::None, with, without)
     })
-}
-
-fn name(workers: usize) -> String {
-    format!("{workers} worker{}", if workers == 1 { "" } else { "s" })
 }
 
 fn with_heap(run: impl FnOnce() -> Result<Duration, BenchError>) -> Result<Duration, BenchError> {
@@ -62,13 +58,13 @@ fn after_heap(run: impl FnOnce() -> Result<Duration, BenchError>) -> Result<Dura
 
 /// Where the runs write.
 struct Bench {
-    root: tempfile::TempDir,
+    root: Scratch,
     program: PlainProgram,
 }
 
 impl Bench {
     fn new() -> Result<Self, BenchError> {
-        let root = tempfile::tempdir().map_err(os("make a temporary directory"))?;
+        let root = Scratch::new()?;
         Ok(Self { root, program: PlainProgram::new(Path::new(PROGRAM), &[])? })
     }
 

@@ -1,7 +1,7 @@
 //! Measuring rankrun against what the kernel alone takes.
 //!
 //! Here: the harness ([`Session`]), its statistics ([`Summary`]), the plain loop that cases are compared with
-//! ([`PlainProgram`]), and what they need besides ([`Ballast`], [`Pipe`], [`ThreadUse`]). Not here: the cases, which are
+//! ([`PlainProgram`]), and what they need besides ([`Scratch`], [`Ballast`], [`Pipe`], [`ThreadUse`]). Not here: the cases, which are
 //! in `benches/`.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod error;
 mod options;
 mod pipe;
 mod plain;
+mod scratch;
 mod session;
 mod stats;
 mod table;
@@ -21,6 +22,7 @@ pub use error::{BenchError, os};
 pub use options::{Options, UsageError};
 pub use pipe::{Pipe, monotonic_nanos};
 pub use plain::{PlainProcess, PlainProgram, wait_for_any};
+pub use scratch::Scratch;
 pub use session::Session;
 pub use stats::{Pair, Summary, summarize};
 pub use table::{Limit, Row, Verdict};
