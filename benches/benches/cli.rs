@@ -140,11 +140,13 @@ fn idle(session: &mut Session, case: &str, binary: &Path, args: &[&str]) -> Resu
     let mut before = ThreadUse::of(pid)?;
     eventually("the launcher has settled", SOON, || -> bool {
         // sleep: the span in which nothing must happen
+        // sleep: two readings need time between them.
         std::thread::sleep(Duration::from_millis(50));
         let now = ThreadUse::of(pid).unwrap_or_default();
         std::mem::replace(&mut before, now) == now
     });
     // sleep: the span that is measured
+    // sleep: this is the time in which nothing is to happen.
     std::thread::sleep(WATCHED);
     let used = ThreadUse::of(pid)?.since(before);
     launcher.stop()?;
