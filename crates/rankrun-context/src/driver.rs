@@ -4,7 +4,7 @@
 //! It waits in one epoll for everything: each worker's pidfd, requests of the handle, the end of the logs. Nothing
 //! that it calls blocks, but for the spawn of a worker until its exec.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -326,6 +326,7 @@ impl Driver {
 
     fn take_requests(&mut self) {
         let _ = self.shared.requests.read();
+        let mut reap = false;
         while let Ok(request) = self.requests.try_recv() {
             match request {
                 Request::Stop { signal, grace } => self.feed(Event::StopRequested { signal, grace }),
@@ -340,15 +341,19 @@ impl Driver {
                     let _ = done.send(());
                 }
                 Request::Resume => self.feed(Event::Resumed),
-                Request::ReapOrphans => self.reap_orphans(),
+                // Many come at once when many workers end.
+                Request::ReapOrphans => reap = true,
             }
+        }
+        if reap {
+            self.reap_orphans();
         }
     }
 
     fn reap_orphans(&self) {
-        let slots = &self.slots;
-        self.tree
-            .reap_orphans(|pid| slots.values().iter().any(|slot| slot.child.as_ref().is_some_and(|c| c.pid() == pid)));
+        let held = self.slots.values().iter().filter_map(|slot| slot.child.as_ref().map(Child::pid));
+        let workers: HashSet<u32> = held.collect();
+        self.tree.reap_orphans(|pid| workers.contains(&pid));
     }
 
     /// Searches the tree for what is neither a worker nor already known to be gone.
