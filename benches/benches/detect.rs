@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rankrun::{Entrypoint, Std, WorkerGroup, start_processes};
-use rankrun_benches::{BenchError, Limit, Pipe, PlainProgram, Scratch, Session, monotonic_nanos, os, wait_for_any};
+use rankrun_benches::{
+    BenchError, Limit, Pipe, PlainProcess, PlainProgram, Scratch, Session, monotonic_nanos, os, wait_for_any,
+};
 use rankrun_testkit::{eventually, process};
 
 /// The first argument of this program as a worker; two paths of pipes follow.
@@ -23,6 +25,8 @@ const EXIT_CODE_AS_BYTE: u8 = 7;
 const WORKERS: usize = 4;
 const FAILING: usize = 1;
 const ROUNDS: usize = 100;
+/// Processes that are none of the group's: looking through all of the host must not be what takes the time.
+const CROWD: usize = 1000;
 const LIMIT: Limit = Limit::Time(Duration::from_millis(3));
 
 /// More than any program takes to start, even here.
@@ -46,7 +50,14 @@ fn main() -> ExitCode {
     Session::main(title, |session| {
         let bench = Bench::new()?;
         session.compare("4 workers", ROUNDS, LIMIT, || bench.rankrun(Std::NONE), || bench.plain_loop())?;
-        session.compare("4 workers, to files", ROUNDS, LIMIT, || bench.rankrun(Std::ALL), || bench.plain_loop())
+        session.compare("4 workers, to files", ROUNDS, LIMIT, || bench.rankrun(Std::ALL), || bench.plain_loop())?;
+        let crowded = format!("4 workers, {CROWD} others on host");
+        if !session.selects(&crowded) {
+            return Ok(());
+        }
+        let sleep = PlainProgram::new(Path::new("/bin/sleep"), &["600"])?;
+        let _crowd: Vec<PlainProcess> = (0..CROWD).map(|_| sleep.start()).collect::<Result<_, _>>()?;
+        session.compare(&crowded, ROUNDS, Limit::None, || bench.rankrun(Std::NONE), || bench.plain_loop())
     })
 }
 
