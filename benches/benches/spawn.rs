@@ -1,6 +1,9 @@
 //! Start to result of a group of `true` whose output goes to files, against a plain loop that opens the same files.
 //!
 //! The directories of the plain loop are there before the clock starts; rankrun makes its own while it runs.
+//!
+//! The limits are for a machine with nothing else to do. Where all CPUs are busy, rankrun takes a multiple of the loop:
+//! its workers lead sessions, and Linux with `sched_autogroup_enabled` puts a new session behind what runs already.
 
 #![forbid(unsafe_code)]
 
