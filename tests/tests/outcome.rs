@@ -47,7 +47,7 @@ fn a_run_told_to_stop_stops_where_all_signals_are_blocked(pidfds: Pidfds) {
 }
 
 fn a_real_time_signal_is_128_plus_its_number_and_named(pidfds: Pidfds) {
-    let signal: Signal = "RTMIN+5".parse().unwrap();
+    let signal: Signal = "RTMIN+5".parse().expect("it is a signal");
     let mut group = Group::start(pidfds, 2, &[], worker("raise RTMIN+5"));
     let output = group.end();
     assert_eq!(output.code, Some(128 + signal.as_raw()), "{output}");
@@ -55,8 +55,8 @@ fn a_real_time_signal_is_128_plus_its_number_and_named(pidfds: Pidfds) {
 }
 
 fn a_core_dump_is_told_apart(pidfds: Pidfds) {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path().to_str().unwrap();
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path().to_str().expect("its path is text");
     let run = |limit: &str| {
         let args = ["--chdir", dir, "--rlimit", limit];
         Group::start(pidfds, 1, &args, Script::Shell("kill -SEGV $$")).end()

@@ -54,9 +54,9 @@ fn a_real_time_signal_can_stop_and_another_be_forwarded(pidfds: Pidfds) {
     let script = "on RTMIN+3 [ touch {three} ] on RTMIN+2 [ exit 0 ] touch {ready} hang";
     let mut group = Group::start(pidfds, 1, &args, worker(script));
     group.wait_for_files(&["ready"]);
-    group.signal("RTMIN+3".parse().unwrap());
+    group.signal("RTMIN+3".parse().expect("a signal"));
     group.wait_for_files(&["three"]);
-    let stop: Signal = "RTMIN+2".parse().unwrap();
+    let stop: Signal = "RTMIN+2".parse().expect("a signal");
     group.signal(stop);
     assert_eq!(group.end().code, Some(128 + stop.as_raw()));
 }

@@ -80,7 +80,7 @@ fn too_few_processes(pidfds: Pidfds) {
                 return;
             }
             // The limit counts all of this user's threads, whatever else they do.
-            let threads = std::fs::read_dir("/proc").unwrap().flatten();
+            let threads = std::fs::read_dir("/proc").expect("the tests need /proc").flatten();
             let threads: usize =
                 threads.filter_map(|pid| Some(std::fs::read_dir(pid.path().join("task")).ok()?.count())).sum();
             format!("prlimit --pid $$ --nproc={}", threads + MOST)

@@ -8,6 +8,7 @@ use rankrun_tests::{Group, Pidfds, Script, touch_by_rank, with_and_without_pidfd
 with_and_without_pidfds!(
     a_worker_that_needs_its_helper_to_end_well_has_it,
     with_order_group_all_get_the_signal_while_the_leader_runs,
+    signals_of_the_keyboard_reach_the_whole_process_group,
     a_shell_around_the_program_does_not_shield_it,
     a_stopped_worker_costs_no_grace,
     a_stopped_child_of_a_worker_costs_no_grace,
@@ -47,6 +48,21 @@ fn with_order_group_all_get_the_signal_while_the_leader_runs(pidfds: Pidfds) {
     assert!(group.file("got").exists());
 }
 
+fn signals_of_the_keyboard_reach_the_whole_process_group(pidfds: Pidfds) {
+    for (name, signal, code) in [("INT", Signal::INT, 130), ("QUIT", Signal::QUIT, 131)] {
+        let script = format!(
+            "ignore {name} spawn [ on {name} [ touch {{got}} exit 0 ] touch {{child}} hang ] \
+             wait-for {{child}} touch {{ready}} wait-for {{got}} exit 0"
+        );
+        let mut group = Group::start(pidfds, 1, &[], worker(&script));
+        group.wait_for_files(&["ready"]);
+        group.signal(signal);
+        let output = group.end();
+        assert_eq!(output.code, Some(code), "{output}");
+        assert!(group.file("got").exists(), "the leader runs until its child has the signal");
+    }
+}
+
 fn a_shell_around_the_program_does_not_shield_it(pidfds: Pidfds) {
     let script = "{W} on TERM [ touch {got} exit 0 ] touch {ready} hang; true";
     let mut group = Group::start(pidfds, 2, &[], Script::Shell(script));
@@ -81,6 +97,6 @@ fn a_daemon_gets_the_death_signal_once_the_workers_are_gone(pidfds: Pidfds) {
     let mut group = Group::start(pidfds, 1, &[], worker(script));
     group.wait_for_files(&["ready"]);
     stop_without_using_the_grace(&mut group);
-    let time = |name| std::fs::metadata(group.file(name)).unwrap().modified().unwrap();
+    let time = |name| std::fs::metadata(group.file(name)).and_then(|file| file.modified()).expect("the file is there");
     assert!(time("first") <= time("got"), "the worker came first");
 }

@@ -30,7 +30,7 @@ impl Random {
     }
 
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[usize::try_from(self.below(choices.len() as u64)).unwrap()]
+        choices[self.below(choices.len() as u64) as usize]
     }
 }
 
@@ -119,7 +119,7 @@ fn nothing_is_left_of_random_jobs_killed_at_random_moments() {
 /// Runs one job and deals it one blow.
 fn round(random: &mut Random, name: &str) {
     let pidfds = random.one_of(&Pidfds::BOTH);
-    let n = 1 + usize::try_from(random.below(6)).unwrap();
+    let n = 1 + random.below(6) as usize;
     let mut script = String::from("case $RANK in\n");
     for rank in 0..n {
         let (leaves, more, end) = (random.one_of(LEAVES), random.one_of(LEAVES), random.one_of(ENDS));
