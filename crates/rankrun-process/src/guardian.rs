@@ -111,7 +111,7 @@ extern "C" fn before_main() {
 
 /// The guardian's life.
 fn guard(cookie: &str) {
-    let mut tree = Tree::new(cookie, Orphans::Leave);
+    let mut tree = Tree::after_this_process(cookie, Orphans::Leave);
     let mut stdin = std::io::stdin().lock();
     let mut message = [0; 5];
     // The end of the pipe is the launcher's end: it alone has the other side.

@@ -45,6 +45,88 @@ fn pids() -> io::Result<impl Iterator<Item = u32>> {
     Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
+/// A moment after which processes are looked for, so that a host's many older ones need not be read.
+///
+/// The kernel gives pids in a circle. As long as it has not been once around it, which its count of all forks tells, a
+/// process is newer if its pid lies between the last one of then and the last one of now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Epoch {
+    last_pid: u32,
+    forks: u64,
+}
+
+/// Up to this many pids are tried one by one, which costs less than listing all processes.
+const FEW: u32 = 1024;
+
+/// How often new pids are looked at again before the search ends; only a host that never stops forking gets that far.
+const ROUNDS: usize = 20;
+
+/// Reserved pids that the circle leaves out, and what may be forked between two readings of counters.
+const MARGIN: u64 = 1000;
+
+impl Epoch {
+    /// From now on; `None` where /proc does not tell.
+    pub(crate) fn now() -> Option<Self> {
+        Some(Self { last_pid: last_pid()?, forks: forks()? })
+    }
+
+    /// From the start of this process on, which must not be long ago.
+    pub(crate) fn of_this_process() -> Option<Self> {
+        Some(Self { last_pid: std::process::id(), forks: forks()? })
+    }
+
+    /// All processes that are newer; `None` if that cannot be told from all others any more.
+    pub(crate) fn entries(&self) -> Option<Vec<Entry>> {
+        let pid_max = number(&fs::read_to_string("/proc/sys/kernel/pid_max").ok()?)?;
+        let mut found = Vec::new();
+        let mut from = self.last_pid;
+        for _ in 0..ROUNDS {
+            let to = last_pid()?;
+            if to == from {
+                return Some(found);
+            }
+            let count = distance(from, to, u32::try_from(pid_max).ok()?);
+            if count <= FEW {
+                found.extend((0..count).filter_map(|step| Entry::of(after(from, step, pid_max))));
+            } else {
+                let newer = |pid: &u32| (1..=count).contains(&distance(from, *pid, pid_max as u32));
+                found.extend(pids().ok()?.filter(newer).filter_map(Entry::of));
+            }
+            from = to;
+            // Once around the circle, and old and new cannot be told apart.
+            if forks()?.saturating_sub(self.forks) + MARGIN >= pid_max {
+                return None;
+            }
+        }
+        Some(found)
+    }
+}
+
+/// How many steps on the circle of `0..pid_max` lead from one pid to another.
+fn distance(from: u32, to: u32, pid_max: u32) -> u32 {
+    if to >= from { to - from } else { pid_max.saturating_sub(from).saturating_add(to) }
+}
+
+/// The pid `step + 1` steps after another.
+fn after(from: u32, step: u32, pid_max: u64) -> u32 {
+    ((u64::from(from) + u64::from(step) + 1) % pid_max) as u32
+}
+
+/// The pid that was given last, to a process or a thread.
+fn last_pid() -> Option<u32> {
+    number(fs::read_to_string("/proc/loadavg").ok()?.rsplit(' ').next()?)?.try_into().ok()
+}
+
+/// How many processes and threads the kernel has made since the boot.
+fn forks() -> Option<u64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    number(text.lines().find_map(|line| line.strip_prefix("processes "))?)
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
 /// The pids of the live processes whose process group is `pgid`, as /proc shows them at this moment.
 pub(crate) fn group_members(pgid: u32) -> impl Iterator<Item = u32> {
     let entries = entries().into_iter().flatten();
@@ -137,6 +219,32 @@ mod tests {
         assert_eq!((entry.parent, entry.group, entry.session, entry.start_time), (1, 42, 43, 98765));
         for broken in [&b""[..], b"7 (sh", b"7 (sh) S", b"7 (sh) S 1 2 3", b") ("] {
             assert_eq!(parse(7, broken), None);
+        }
+    }
+
+    #[test]
+    fn pids_are_on_a_circle() {
+        assert_eq!(distance(100, 103, 32768), 3);
+        assert_eq!(distance(32766, 301, 32768), 303);
+        assert_eq!((after(100, 0, 32768), after(32766, 1, 32768)), (101, 0));
+    }
+
+    #[test]
+    fn only_what_is_newer_is_found_however_much_was_forked_meanwhile() {
+        let sleep = || std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let mut older = sleep();
+        let epoch = Epoch::now().unwrap();
+        let mut newer = sleep();
+        for forked in [0, FEW + 100] {
+            for _ in 0..forked {
+                std::thread::spawn(|| {}).join().unwrap();
+            }
+            let pids: Vec<u32> = epoch.entries().unwrap().iter().map(|entry| entry.pid).collect();
+            assert!(pids.contains(&newer.id()) && !pids.contains(&older.id()), "after {forked} more");
+        }
+        for child in [&mut older, &mut newer] {
+            child.kill().unwrap();
+            child.wait().unwrap();
         }
     }
 

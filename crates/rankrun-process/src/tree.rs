@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rankrun_types::{Signal, env};
 
 use crate::sys::{self, Whom};
-use crate::table::{self, Entry};
+use crate::table::{self, Entry, Epoch};
 
 /// Which orphans come to this program, and which of them are a group's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,13 +96,24 @@ pub struct Tree {
     sessions: BTreeSet<u32>,
     /// Children of this program that are not the group's.
     strangers: BTreeSet<u32>,
+    /// When the tree began; `None` where that does not help to find what is newer.
+    epoch: Option<Epoch>,
 }
 
 impl Tree {
-    /// The tree of the group whose processes carry this cookie in `RANKRUN_GROUP`.
+    /// The tree of the group whose processes carry this cookie in `RANKRUN_GROUP`. None of them has been started yet.
     #[must_use]
     pub fn new(cookie: impl Into<String>, orphans: Orphans) -> Self {
-        Self { cookie: cookie.into(), orphans, sessions: BTreeSet::new(), strangers: BTreeSet::new() }
+        Self::since(Epoch::now(), cookie.into(), orphans)
+    }
+
+    /// The tree of a group that was started after this process was.
+    pub(crate) fn after_this_process(cookie: impl Into<String>, orphans: Orphans) -> Self {
+        Self::since(Epoch::of_this_process(), cookie.into(), orphans)
+    }
+
+    fn since(epoch: Option<Epoch>, cookie: String, orphans: Orphans) -> Self {
+        Self { cookie, orphans, sessions: BTreeSet::new(), strangers: BTreeSet::new(), epoch }
     }
 
     /// Adds a worker, which leads a session.
@@ -132,8 +143,8 @@ impl Tree {
 
     /// The live processes of the tree at this moment, but not this program and not `except`.
     ///
-    /// Reads the environment of every process that this user may read; a few microseconds each. What is started
-    /// meanwhile by a member may be missing: look again after signalling.
+    /// Reads the environment of every process that is newer than the tree and that this user may read; about twenty
+    /// microseconds each. What is started meanwhile by a member may be missing: look again after signalling.
     ///
     /// # Errors
     /// As reading /proc.
@@ -141,7 +152,11 @@ impl Tree {
         let own = std::process::id();
         let mut buffer = Vec::new();
         let (mut found, mut others) = (BTreeMap::new(), Vec::new());
-        for entry in table::entries()?.filter(Entry::is_live) {
+        let entries = match self.epoch.as_ref().and_then(Epoch::entries) {
+            Some(entries) => entries,
+            None => table::entries()?.collect(),
+        };
+        for entry in entries.into_iter().filter(Entry::is_live) {
             if entry.pid == own || self.strangers.contains(&entry.pid) {
                 continue;
             }

@@ -80,13 +80,12 @@ fn what_left_the_group_the_session_or_the_environment_is_found_and_nothing_else(
 
     // One without either is known by whose child it has become, and so are its own children.
     become_subreaper().unwrap();
-    let daemon = "setsid env -i sh -c 'echo; sleep 600; :' &";
-    worker(&cookie, daemon);
     let adopting = Tree::new(&cookie, Orphans::Adopt);
-    assert!(adopting.members(&[]).unwrap().is_empty(), "it could be somebody else's");
     let mut owning = Tree::new(&cookie, Orphans::Own);
     owning.add_stranger(stranger.id());
+    worker(&cookie, "setsid env -i sh -c 'echo; sleep 600; :' &");
     assert_members(&owning, &["sh", "sleep"]);
+    assert!(adopting.members(&[]).unwrap().is_empty(), "it could be somebody else's");
     assert!(!owning.is_surely_empty());
     end_all(&owning);
     assert!(owning.is_surely_empty(), "and the zombies of what was adopted are reaped");
