@@ -56,7 +56,8 @@ fn main() -> ExitCode {
         session.compare("end to end, B in this process", ROUNDS, END_TO_END, rankrun, plain_loop)?;
         size(session, &binary)?;
         idle(session, "idle", &binary, &["-n", "4", "sleep", "600"])?;
-        idle(session, "idle, teed", &binary, &["-n", "4", "--tee", "3", "sleep", "600"])
+        idle(session, "idle, teed", &binary, &["-n", "4", "--tee", "3", "sleep", "600"])?;
+        a_thousand(session, &binary)
     })
 }
 
@@ -121,6 +122,51 @@ impl Drop for Launcher {
     }
 }
 
+/// What 1,000 workers cost the launcher, which starts with the usual soft limit on open files.
+fn a_thousand(session: &mut Session, binary: &Path) -> Result<(), BenchError> {
+    let case = "1000 workers";
+    if !session.selects(case) {
+        return Ok(());
+    }
+    let logs = Scratch::new()?;
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -Sn 1024; exec \"$0\" --log-dir \"$1\" -n 1000 sleep 600"])
+        .arg(binary)
+        .arg(logs.path());
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let mut launcher = Launcher(command.spawn().map_err(os(format!("{command:?}")))?);
+    let pid = launcher.0.id();
+    settle(pid, 1000)?;
+    let before = ThreadUse::of(pid)?;
+    // sleep: this is the time in which nothing is to happen.
+    std::thread::sleep(WATCHED);
+    let used = ThreadUse::of(pid)?.since(before);
+    let threads = rankrun_testkit::thread_count(pid as i32).unwrap_or(usize::MAX);
+    let peak = rankrun_testkit::peak_memory_kib(pid as i32).unwrap_or(u64::MAX);
+    launcher.stop()?;
+    let value = format!("{threads} threads, {peak} KiB, {} switches in 2 s", used.switches);
+    let kept = threads <= 3 && peak < 16 * 1024 && used.switches <= SWITCHES_LIMIT;
+    session.value(case, &value, "3, 16 MiB, none", Verdict::of(kept));
+    Ok(())
+}
+
+/// Waits until this many workers sleep and the launcher has nothing left to do after the start.
+fn settle(pid: u32, workers: usize) -> Result<(), BenchError> {
+    eventually("all workers sleep", SOON, || {
+        let asleep = |process: &rankrun_testkit::Process| process.comm == "sleep" && process.state == 'S';
+        children_of(pid as i32).iter().filter(|process| asleep(process)).count() == workers
+    });
+    let mut before = ThreadUse::of(pid)?;
+    eventually("the launcher has settled", SOON, || -> bool {
+        // sleep: two readings need time between them.
+        std::thread::sleep(Duration::from_millis(50));
+        let now = ThreadUse::of(pid).unwrap_or_default();
+        std::mem::replace(&mut before, now) == now
+    });
+    Ok(())
+}
+
 /// Watches a launcher whose workers sleep.
 fn idle(session: &mut Session, case: &str, binary: &Path, args: &[&str]) -> Result<(), BenchError> {
     if !session.selects(case) {
@@ -132,20 +178,8 @@ fn idle(session: &mut Session, case: &str, binary: &Path, args: &[&str]) -> Resu
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let mut launcher = Launcher(command.spawn().map_err(os(format!("{command:?}")))?);
     let pid = launcher.0.id();
-    eventually("all workers sleep", SOON, || {
-        let asleep = |process: &rankrun_testkit::Process| process.comm == "sleep" && process.state == 'S';
-        children_of(pid as i32).iter().filter(|process| asleep(process)).count() == WORKERS
-    });
-    // What is left to do after the start is over when nothing happens for a while.
-    let mut before = ThreadUse::of(pid)?;
-    eventually("the launcher has settled", SOON, || -> bool {
-        // sleep: the span in which nothing must happen
-        // sleep: two readings need time between them.
-        std::thread::sleep(Duration::from_millis(50));
-        let now = ThreadUse::of(pid).unwrap_or_default();
-        std::mem::replace(&mut before, now) == now
-    });
-    // sleep: the span that is measured
+    settle(pid, WORKERS)?;
+    let before = ThreadUse::of(pid)?;
     // sleep: this is the time in which nothing is to happen.
     std::thread::sleep(WATCHED);
     let used = ThreadUse::of(pid)?.since(before);
