@@ -2,7 +2,7 @@
 
 use rankrun::Signal;
 use rankrun_testkit::{children_of, eventually};
-use rankrun_tests::{Group, LIMIT, Pidfds, Script, with_and_without_pidfds, worker};
+use rankrun_tests::{Group, LIMIT, Pidfds, with_and_without_pidfds, worker};
 
 with_and_without_pidfds!(
     a_signal_in_the_middle_of_starting_200_workers,
@@ -11,7 +11,8 @@ with_and_without_pidfds!(
 );
 
 fn start(pidfds: Pidfds, started: usize) -> Group {
-    let group = Group::start(pidfds, 200, &["--shutdown-timeout", "3600"], Script::Shell("sleep 600; true"));
+    // No shell: one that is about to start a program can lose a SIGINT.
+    let group = Group::start(pidfds, 200, &["--shutdown-timeout", "3600"], worker("hang"));
     let pid = group.pid();
     eventually("some workers have been started", LIMIT, || children_of(pid).len() > started);
     group
