@@ -1,5 +1,6 @@
 //! The handle to a group: [`PContext`]. Not here: the thread behind it (`driver`).
 
+use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -145,6 +146,8 @@ pub struct PContext {
     plan: SignalPlan,
     /// A signal that came during the start, too late to end it; the first wait returns it.
     early_signal: Mutex<Option<Signal>>,
+    /// Signals that were read while another was looked for.
+    kept_signals: Mutex<VecDeque<Signal>>,
 }
 
 impl PContext {
@@ -171,6 +174,7 @@ impl PContext {
             watcher: None,
             plan: SignalPlan::default(),
             early_signal: Mutex::new(None),
+            kept_signals: Mutex::default(),
         })
     }
 
@@ -291,8 +295,7 @@ impl PContext {
 
     /// The next watched signal that means a stop. Those that mean something else are acted on here.
     fn next_signal(&self) -> Option<Signal> {
-        let watcher = self.watcher.as_ref()?;
-        while let Some(signal) = watcher.try_read() {
+        while let Some(signal) = self.read_signal() {
             log::debug!("group `{}`: this program got {signal}", self.name);
             match self.plan.meaning(signal) {
                 Meaning::Stop => return Some(signal),
@@ -306,14 +309,31 @@ impl PContext {
         None
     }
 
+    fn read_signal(&self) -> Option<Signal> {
+        let kept = self.kept_signals.lock().pop_front();
+        kept.or_else(|| self.watcher.as_ref().and_then(SignalWatcher::try_read))
+    }
+
+    /// Whether somebody wants this program to go on. Other signals that came are kept for later.
+    fn is_told_to_go_on(&self) -> bool {
+        let mut kept = self.kept_signals.lock();
+        kept.extend(std::iter::from_fn(|| self.watcher.as_ref().and_then(SignalWatcher::try_read)));
+        let before = kept.len();
+        kept.retain(|signal| *signal != Signal::CONT);
+        kept.len() < before
+    }
+
     /// Stops the workers, then this program, and lets the workers go on when it does.
     fn suspend_with_workers(&self) {
         let (done, suspended) = bounded(1);
         self.request(Request::Suspend { done });
         // Without a driver nothing is there to be stopped. The driver answers at once, unless it starts a worker.
         let _ = suspended.recv_timeout(SUSPEND_PATIENCE);
-        // Returns when somebody sends SIGCONT.
-        let _ = raise(nix::sys::signal::Signal::SIGSTOP);
+        // A SIGCONT that has come already would not come again.
+        if !self.is_told_to_go_on() {
+            // Returns when somebody sends SIGCONT.
+            let _ = raise(nix::sys::signal::Signal::SIGSTOP);
+        }
         self.request(Request::Resume);
     }
 

@@ -361,15 +361,22 @@ impl Driver {
         self.reap_orphans();
         let running = |slot: &Slot| slot.facts.exit.is_none().then(|| slot.child.as_ref().map(Child::pid)).flatten();
         let workers: Vec<u32> = self.slots.values().iter().filter_map(running).collect();
-        self.strays = if workers.is_empty() && self.tree.is_surely_empty() {
+        let left = if workers.is_empty() { self.tree.is_left() } else { None };
+        self.strays = if left == Some(false) { Vec::new() } else { self.members(&workers) };
+        // Where only a search can tell, one that finds nothing is done twice: a host that forks without end can hide a
+        // process that is just being made.
+        if left.is_none() && self.strays.is_empty() {
+            self.strays = self.members(&workers);
+        }
+        // A child of ours that is no worker is there, even if it was not there to be found.
+        self.feed(Event::Strays { found: left == Some(true) || !self.strays.is_empty() });
+    }
+
+    fn members(&mut self, workers: &[u32]) -> Vec<Member> {
+        self.tree.members(workers).unwrap_or_else(|error| {
+            self.warn(format!("cannot look for what the workers left: /proc: {error}"));
             Vec::new()
-        } else {
-            self.tree.members(&workers).unwrap_or_else(|error| {
-                self.warnings.push(format!("cannot look for what the workers left: /proc: {error}"));
-                Vec::new()
-            })
-        };
-        self.feed(Event::Strays { found: !self.strays.is_empty() });
+        })
     }
 
     fn signal_strays(&mut self, signal: Signal) {

@@ -21,7 +21,7 @@ const MARK: &CStr = c"RANKRUN_GUARDIAN";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often in a row nothing must be found before the guardian believes it.
-const EMPTY_LOOKS: u32 = 2;
+const EMPTY_LOOKS: u32 = 6;
 
 /// A started guardian. Dropping it dismisses it.
 ///

@@ -75,22 +75,25 @@ impl Epoch {
         Some(Self { last_pid: std::process::id(), forks: forks()? })
     }
 
-    /// All processes that are newer; `None` if that cannot be told from all others any more.
-    pub(crate) fn entries(&self) -> Option<Vec<Entry>> {
+    /// Shows `visit` all processes that are newer, each at the moment that it is read; `None` if they cannot be told from
+    /// all others any more.
+    ///
+    /// A process that starts another and ends before it is read is not missed: what it started has a later pid, and pids
+    /// are read until there is no later one.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(Entry)) -> Option<()> {
         let pid_max = number(&fs::read_to_string("/proc/sys/kernel/pid_max").ok()?)?;
-        let mut found = Vec::new();
         let mut from = self.last_pid;
         for _ in 0..ROUNDS {
             let to = last_pid()?;
             if to == from {
-                return Some(found);
+                return Some(());
             }
             let count = distance(from, to, u32::try_from(pid_max).ok()?);
             if count <= FEW {
-                found.extend((0..count).filter_map(|step| Entry::of(after(from, step, pid_max))));
+                (0..count).filter_map(|step| Entry::of(after(from, step, pid_max))).for_each(&mut visit);
             } else {
                 let newer = |pid: &u32| (1..=count).contains(&distance(from, *pid, pid_max as u32));
-                found.extend(pids().ok()?.filter(newer).filter_map(Entry::of));
+                pids().ok()?.filter(newer).filter_map(Entry::of).for_each(&mut visit);
             }
             from = to;
             // Once around the circle, and old and new cannot be told apart.
@@ -98,7 +101,7 @@ impl Epoch {
                 return None;
             }
         }
-        Some(found)
+        Some(())
     }
 }
 
@@ -239,7 +242,8 @@ mod tests {
             for _ in 0..forked {
                 std::thread::spawn(|| {}).join().unwrap();
             }
-            let pids: Vec<u32> = epoch.entries().unwrap().iter().map(|entry| entry.pid).collect();
+            let mut pids = Vec::new();
+            epoch.visit(|entry| pids.push(entry.pid)).unwrap();
             assert!(pids.contains(&newer.id()) && !pids.contains(&older.id()), "after {forked} more");
         }
         for child in [&mut older, &mut newer] {

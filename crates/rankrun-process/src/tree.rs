@@ -131,14 +131,17 @@ impl Tree {
         self.strangers.insert(pid);
     }
 
-    /// Whether there is certainly nothing left, found out by one look at this program's own children.
+    /// Whether anything of the tree is left, found out for certain by one look at this program's own children.
     ///
-    /// Only where orphans come to this program; then a tree without children here has no members at all. To be asked
-    /// when all workers have been reaped.
+    /// `None` where that says nothing: where orphans do not come to this program, or it has children that may be
+    /// somebody else's, or the kernel does not list children. To be asked when all workers have been reaped.
     #[must_use]
-    pub fn is_surely_empty(&self) -> bool {
-        self.orphans != Orphans::Leave
-            && table::own_children().is_some_and(|children| children.iter().all(|pid| self.strangers.contains(pid)))
+    pub fn is_left(&self) -> Option<bool> {
+        let children = table::own_children().filter(|_| self.orphans != Orphans::Leave)?;
+        match children.iter().all(|pid| self.strangers.contains(pid)) {
+            true => Some(false),
+            false => (self.orphans == Orphans::Own).then_some(true),
+        }
     }
 
     /// The live processes of the tree at this moment, but not this program and not `except`.
@@ -152,13 +155,10 @@ impl Tree {
         let own = std::process::id();
         let mut buffer = Vec::new();
         let (mut found, mut others) = (BTreeMap::new(), Vec::new());
-        let entries = match self.epoch.as_ref().and_then(Epoch::entries) {
-            Some(entries) => entries,
-            None => table::entries()?.collect(),
-        };
-        for entry in entries.into_iter().filter(Entry::is_live) {
-            if entry.pid == own || self.strangers.contains(&entry.pid) {
-                continue;
+        // Each is judged when it is read: later it may be gone, and what it started not yet there to be read.
+        let mut judge = |entry: Entry| {
+            if !entry.is_live() || entry.pid == own || self.strangers.contains(&entry.pid) {
+                return;
             }
             let ours = self.sessions.contains(&entry.session)
                 || (self.orphans == Orphans::Own && entry.parent == own)
@@ -168,6 +168,9 @@ impl Tree {
             } else {
                 others.push(entry);
             }
+        };
+        if self.epoch.as_ref().and_then(|epoch| epoch.visit(&mut judge)).is_none() {
+            table::entries()?.for_each(judge);
         }
         // Children of members, however deep: a pass finds at least one or is the last.
         loop {

@@ -67,7 +67,7 @@ fn what_left_the_group_the_session_or_the_environment_is_found_and_nothing_else(
     let tree = Tree::new(&cookie, Orphans::Leave);
     worker(&cookie, "setsid sh -c 'echo; exec sleep 600' &");
     assert_members(&tree, &["sleep"]);
-    assert!(!tree.is_surely_empty(), "without orphans nothing is sure");
+    assert_eq!(tree.is_left(), None, "without orphans nothing is sure");
     end_all(&tree);
 
     // One without the environment is known by its session.
@@ -86,9 +86,9 @@ fn what_left_the_group_the_session_or_the_environment_is_found_and_nothing_else(
     worker(&cookie, "setsid env -i sh -c 'echo; sleep 600; :' &");
     assert_members(&owning, &["sh", "sleep"]);
     assert!(adopting.members(&[]).unwrap().is_empty(), "it could be somebody else's");
-    assert!(!owning.is_surely_empty());
+    assert_eq!(owning.is_left(), Some(true));
     end_all(&owning);
-    assert!(owning.is_surely_empty(), "and the zombies of what was adopted are reaped");
+    assert_eq!(owning.is_left(), Some(false), "and the zombies of what was adopted are reaped");
 
     assert!(stranger.try_wait().unwrap().is_none(), "a process of somebody else's is not touched");
     stranger.kill().unwrap();
