@@ -9,6 +9,7 @@ use rankrun_tests::{Group, LIMIT, Pidfds, Script, with_and_without_pidfds, worke
 with_and_without_pidfds!(
     all_that_workers_started_goes_within_a_second,
     what_was_stopped_goes_too,
+    daemons_that_are_just_being_made_go_too,
     killed_in_the_middle_of_starting_200_workers,
 );
 
@@ -57,5 +58,16 @@ fn killed_in_the_middle_of_starting_200_workers(pidfds: Pidfds) {
         group.running().wait_timeout(LIMIT);
         // The guardian of a group of which no worker is left to ask cannot be asked for; the mark tells of the rest.
         eventually("nothing of the group is left", LIMIT, || group.left().is_empty());
+    }
+}
+
+fn daemons_that_are_just_being_made_go_too(pidfds: Pidfds) {
+    // Each starts the next and is gone: one look at the process table sees one, or the next, or neither.
+    let chain = "setsid sh -c 'next() { test $1 = 0 && exec sleep 600; next $(($1 - 1)) & }; next 100' &\n";
+    for _ in 0..5 {
+        let script = format!("{chain} {chain} touch {{ready}}; exec sleep 600");
+        let mut group = Group::start(pidfds, 1, &[], Script::Shell(&script));
+        group.wait_for_files(&["ready"]);
+        kill_and_wait(&mut group);
     }
 }

@@ -14,6 +14,7 @@ with_and_without_pidfds!(
     a_daemon_whose_parent_is_gone_ends,
     a_daemon_without_environment_ends,
     all_of_them_end_when_rankrun_is_told_to_stop,
+    daemons_that_are_just_being_made_end,
 );
 
 /// Leaves a child that says it is there before the leader goes on.
@@ -79,4 +80,15 @@ fn all_of_them_end_when_rankrun_is_told_to_stop(pidfds: Pidfds) {
     group.wait_for_files(&["ready", "a", "b", "c", "d"]);
     group.signal(Signal::TERM);
     assert_eq!(group.end().code, Some(143));
+}
+
+fn daemons_that_are_just_being_made_end(pidfds: Pidfds) {
+    // Each starts the next and is gone: one look at the process table sees one, or the next, or neither.
+    let chain = "setsid sh -c 'next() { test $1 = 0 && exec sleep 600; next $(($1 - 1)) & }; next 100' &\n";
+    for round in 0..10 {
+        let script = format!("{chain} {chain} sleep 0.0{round}; exit 3");
+        let mut group = Group::start(pidfds, 1, &["--shutdown-timeout", "0.2"], Script::Shell(&script));
+        let output = group.end();
+        assert_eq!(output.code, Some(3), "{output}");
+    }
 }

@@ -10,6 +10,7 @@ with_and_without_pidfds!(
     a_grace_does_not_run_out_meanwhile,
     a_stop_signal_meanwhile_acts_when_it_goes_on,
     killed_while_suspended_nothing_is_left,
+    continued_at_once_it_does_not_stay_stopped,
 );
 
 /// rankrun, its workers and the children of those: all with the mark.
@@ -81,4 +82,15 @@ fn killed_while_suspended_nothing_is_left(pidfds: Pidfds) {
     group.signal(Signal::KILL);
     group.running().wait_timeout(LIMIT);
     rankrun_testkit::eventually("nothing is left", LIMIT, || group.left().is_empty());
+}
+
+fn continued_at_once_it_does_not_stay_stopped(pidfds: Pidfds) {
+    let mut group = start(pidfds, &[], "", "wait-for {go} exit 0");
+    for _ in 0..100 {
+        group.signal(Signal::TSTP);
+        group.signal(Signal::CONT);
+    }
+    group.touch("go");
+    let output = group.end();
+    assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), ""));
 }

@@ -318,9 +318,14 @@ impl PContext {
     fn is_told_to_go_on(&self) -> bool {
         let mut kept = self.kept_signals.lock();
         kept.extend(std::iter::from_fn(|| self.watcher.as_ref().and_then(SignalWatcher::try_read)));
-        let before = kept.len();
-        kept.retain(|signal| *signal != Signal::CONT);
-        kept.len() < before
+        let Some(last) = kept.iter().rposition(|signal| *signal == Signal::CONT) else { return false };
+        // What was to stop it before that is over and done with.
+        let mut place = 0;
+        kept.retain(|signal| {
+            place += 1;
+            place > last + 1 || !matches!(*signal, Signal::TSTP | Signal::CONT)
+        });
+        true
     }
 
     /// Stops the workers, then this program, and lets the workers go on when it does.
