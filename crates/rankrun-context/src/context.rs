@@ -144,9 +144,7 @@ pub struct PContext {
     orphans: Orphans,
     watcher: Option<SignalWatcher>,
     plan: SignalPlan,
-    /// A signal that came during the start, too late to end it; the first wait returns it.
-    early_signal: Mutex<Option<Signal>>,
-    /// Signals that were read while another was looked for.
+    /// Signals that were read and not acted on yet.
     kept_signals: Mutex<VecDeque<Signal>>,
 }
 
@@ -173,7 +171,6 @@ impl PContext {
             stop_requested: AtomicBool::new(false),
             watcher: None,
             plan: SignalPlan::default(),
-            early_signal: Mutex::new(None),
             kept_signals: Mutex::default(),
         })
     }
@@ -202,26 +199,27 @@ impl PContext {
         let refused = |errno| StartError::Driver { name: self.name.clone(), what: "thread", errno };
         let thread = thread.map_err(|error| refused(error.raw_os_error().unwrap_or(Errno::EAGAIN as i32)))?;
         self.thread = Some(thread);
-        let mut stopped_by = None;
+        let mut signals = Vec::new();
         loop {
             if self.is_readable(&self.shared.started, None) {
                 break;
             }
             if let Some(signal) = self.next_signal() {
                 self.request(Request::AbortStart { signal, grace: self.stop_policy.grace });
-                stopped_by.get_or_insert(signal);
+                signals.push(signal);
             }
         }
         match started.recv() {
             Ok(Ok(pids)) => {
                 log::debug!("group `{}`: {} workers run: pids {:?}", self.name, pids.len(), pids.values());
                 self.pids = Some(pids);
-                *self.early_signal.lock() = stopped_by;
+                // They came too late to end the start: the caller is to hear of each.
+                self.kept_signals.lock().extend(signals);
                 Ok(())
             }
             Ok(Err(mut error)) => {
                 if let StartError::Stopped { signal, .. } = &mut error {
-                    *signal = stopped_by;
+                    *signal = signals.first().copied();
                 }
                 self.join();
                 Err(error)
@@ -268,9 +266,6 @@ impl PContext {
             if let Some(result) = self.poll() {
                 log::debug!("group `{}`: {}: {:?}", self.name, result.state, result.workers.values());
                 return Ok(Some(result));
-            }
-            if let Some(signal) = self.early_signal.lock().take() {
-                return Err(SignalException::new(format!("this launcher got {signal} while it started"), signal).into());
             }
             if self.thread.is_none() {
                 return Err(WaitError::NotStarted { name: self.name.clone() });
