@@ -40,6 +40,12 @@ pub enum LogsError {
         /// Why.
         source: io::Error,
     },
+    /// The thread that keeps log files at their size could not be started.
+    #[error("cannot limit the size of log files: {source}")]
+    Limit {
+        /// Why.
+        source: io::Error,
+    },
     /// A run directory could not be removed.
     #[error("cannot remove log directory {}: {source}", path.display())]
     Remove {

@@ -8,6 +8,7 @@
 //!   another layout. [`open_log`] opens a file for a worker.
 //! - [`Tail`] follows the files with one thread and writes each line, whole, once and with its prefix, to the console;
 //!   [`LineSplitter`] is the pure part that cuts bytes into lines.
+//! - [`LogLimiter`] keeps files that grow without end at about a size; their end is kept, always.
 //!
 //! Not here: starting the workers (`rankrun-process`), reading error files (`rankrun-errors`).
 #![forbid(unsafe_code)]
@@ -15,9 +16,11 @@
 mod default_specs;
 mod error;
 mod last_lines;
+mod limit;
 mod made;
 mod open;
 mod prefix;
+mod sparse;
 mod specs;
 mod splitter;
 mod tail;
@@ -25,11 +28,12 @@ mod tail;
 pub use default_specs::{DEFAULT_RUN_ID, DefaultLogsSpecs};
 pub use error::LogsError;
 pub use last_lines::last_lines;
+pub use limit::{LogLimiter, LogSize, ParseLogSizeError};
 pub use open::open_log;
 pub use prefix::line_prefix;
 pub use specs::{Env, LogsDest, LogsSpecs};
 pub use splitter::{CONTINUES, LineSplitter, MAX_LINE};
-pub use tail::{Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailSource};
+pub use tail::{Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailPositions, TailSource};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
