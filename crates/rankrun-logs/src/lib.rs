@@ -8,6 +8,7 @@
 //!   another layout. [`open_log`] opens a file for a worker.
 //! - [`Tail`] follows the files with one thread and writes each line, whole, once and with its prefix, to the console;
 //!   [`LineSplitter`] is the pure part that cuts bytes into lines.
+//! - [`Run`] finds and reads the files afterwards; [`RunInfo`] is what a run says about itself for that.
 //! - [`LogLimiter`] keeps files that grow without end at about a size; their end is kept, always.
 //!
 //! Not here: starting the workers (`rankrun-process`), reading error files (`rankrun-errors`).
@@ -16,10 +17,13 @@
 mod default_specs;
 mod error;
 mod last_lines;
+mod latest;
 mod limit;
 mod made;
 mod open;
 mod prefix;
+mod run;
+mod run_info;
 mod sparse;
 mod specs;
 mod splitter;
@@ -31,6 +35,8 @@ pub use last_lines::last_lines;
 pub use limit::{LogLimiter, LogSize, ParseLogSizeError};
 pub use open::open_log;
 pub use prefix::line_prefix;
+pub use run::{Run, RunLog, WriteLinesError};
+pub use run_info::{RunInfo, RunMark};
 pub use specs::{Env, LogsDest, LogsSpecs};
 pub use splitter::{CONTINUES, LineSplitter, MAX_LINE};
 pub use tail::{Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailPositions, TailSource};

@@ -39,6 +39,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::SigSet;
 
+pub(crate) use self::compact::dropped;
 pub use self::size::{LogSize, ParseLogSizeError};
 use self::trim::Trim;
 use crate::error::LogsError;
