@@ -16,6 +16,7 @@
 
 mod default_specs;
 mod error;
+mod health;
 mod last_lines;
 mod latest;
 mod limit;
@@ -31,6 +32,7 @@ mod tail;
 
 pub use default_specs::{DEFAULT_RUN_ID, DefaultLogsSpecs};
 pub use error::LogsError;
+pub use health::doubts;
 pub use last_lines::last_lines;
 pub use limit::{LogLimiter, LogSize, ParseLogSizeError};
 pub use open::open_log;
