@@ -92,6 +92,7 @@ impl Run {
     pub fn open(dir: &Path) -> Result<Self, LogsError> {
         let no_run = |what| LogsError::NoRun { path: dir.to_owned(), what };
         match fs::metadata(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_run("no such directory")),
             Err(source) => return Err(LogsError::Read { path: dir.to_owned(), source }),
             Ok(meta) if !meta.is_dir() => return Err(no_run("not a directory")),
             Ok(_) => {}
