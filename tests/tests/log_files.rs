@@ -20,19 +20,23 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("paths of tests are text")
 }
 
-/// A file system of one MiB, unmounted when it is dropped.
-struct Tmpfs(tempfile::TempDir);
+/// A file system of its own in memory, unmounted when it is dropped.
+struct Mounted(tempfile::TempDir);
 
-impl Tmpfs {
-    /// `None`, and a line that says so, where mounting is not permitted.
-    fn mount() -> Option<Self> {
+impl Mounted {
+    /// One of one MiB; `None`, and a line that says so, where mounting is not permitted.
+    fn tmpfs() -> Option<Self> {
+        Self::mount("tmpfs", "size=1m")
+    }
+
+    fn mount(kind: &str, options: &str) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs", path(dir.path())]);
+        mount.args(["-t", kind, "-o", options, kind, path(dir.path())]);
         if mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
             return Some(Self(dir));
         }
-        eprintln!("skipped: a full disk: mounting a tmpfs is not permitted");
+        eprintln!("skipped: log files on a {kind}: mounting is not permitted");
         None
     }
 
@@ -41,7 +45,7 @@ impl Tmpfs {
     }
 }
 
-impl Drop for Tmpfs {
+impl Drop for Mounted {
     fn drop(&mut self) {
         let done = Command::new("umount").arg(self.path()).status().is_ok_and(|status| status.success());
         assert!(done || std::thread::panicking(), "{} is still mounted", self.path().display());
@@ -111,7 +115,7 @@ fn a_size_that_is_none_is_refused_with_what_is_accepted() {
 
 #[test]
 fn a_full_disk_is_one_warning_and_all_else_goes_on() {
-    let Some(disk) = Tmpfs::mount() else { return };
+    let Some(disk) = Mounted::tmpfs() else { return };
     // Rank 0 fills the disk and fails of it, as any program would; the others' lines come through a pipe of the launcher's.
     let script = "if [ $RANK = 0 ]; then head -c 3000000 /dev/zero | tr '\\0' '\\n' 2>/dev/null; touch {full}; {W} wait-for {said}; exit 0; \
                   else {W} wait-for {full}; echo alive; touch {said}; fi";
@@ -130,7 +134,7 @@ fn a_full_disk_is_one_warning_and_all_else_goes_on() {
 
 #[test]
 fn a_disk_that_is_full_from_the_start_does_not_keep_a_run_from_starting() {
-    let Some(disk) = Tmpfs::mount() else { return };
+    let Some(disk) = Mounted::tmpfs() else { return };
     fs::write(disk.path().join("fill"), vec![b'x'; 2 << 20]).unwrap_err();
     let args = ["-n", "2", "-t", "1:1", "--log-dir", path(disk.path()), "sh", "-c", "echo $RANK || exit 0"];
     let output = Launcher::rankrun().args(args).run_with_timeout(LIMIT);
@@ -141,7 +145,7 @@ fn a_disk_that_is_full_from_the_start_does_not_keep_a_run_from_starting() {
 
 #[test]
 fn with_a_size_a_small_disk_is_enough() {
-    let Some(disk) = Tmpfs::mount() else { return };
+    let Some(disk) = Mounted::tmpfs() else { return };
     // Ten times the disk, as fast as the beginning is freed.
     let script = "f=${TORCHELASTIC_ERROR_FILE%/*}/stdout.log; i=0; while [ $i -lt 40 ]; do \
                   head -c 250000 /dev/zero | tr '\\0' '\\n' || exit 9; i=$((i+1)); \
@@ -151,6 +155,24 @@ fn with_a_size_a_small_disk_is_enough() {
     assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), ""));
     let text = fs::read_to_string(the_run(disk.path()).join("attempt_0/0/stdout.log")).unwrap();
     assert!(text.starts_with("[rankrun: ") && text.ends_with("\nend\n") && text.len() <= 128 << 10);
+}
+
+#[test]
+fn where_a_beginning_cannot_be_freed_that_is_said_once_and_the_end_is_kept() {
+    let Some(disk) = Mounted::mount("ramfs", "mode=700") else { return };
+    let args = ["-r", "1", "--log-max-size", "16k", "--log-dir", path(disk.path())];
+    let script = "head -c 200000 /dev/zero | tr '\\0' '\\n'; echo end; {W} wait-for {go}";
+    let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
+    eventually("it is said", LIMIT, || !group.running().stderr().is_empty());
+    group.touch("go");
+    let output = group.end();
+    let said = output.stderr_text();
+    assert_eq!((output.code, said.lines().count()), (Some(0), 1), "{output}");
+    assert!(said.contains("only when the workers have ended"), "{said}");
+    for rank in 0..2 {
+        let text = fs::read_to_string(the_run(disk.path()).join(format!("attempt_0/{rank}/stdout.log"))).unwrap();
+        assert!(text.starts_with("[rankrun: ") && text.ends_with("\nend\n") && text.len() <= 16 << 10);
+    }
 }
 
 #[test]

@@ -56,9 +56,9 @@ pub(crate) fn run(args: &LogsArgs) -> u8 {
 
 fn show(args: &LogsArgs) -> Result<(), ShowError> {
     let mut shown: BTreeSet<PathBuf> = BTreeSet::new();
+    let mut run = Run::open(&args.dir)?;
     // A later attempt of the run may begin while one is followed.
     loop {
-        let run = Run::open(&args.dir)?;
         let goes_on = args.follow && run.goes_on();
         let logs = run.logs()?;
         check_ranks(args, &run, &logs)?;
@@ -82,6 +82,8 @@ fn show(args: &LogsArgs) -> Result<(), ShowError> {
         let now: Vec<&RunLog> = now.into_iter().filter(|log| !shown.contains(&log.path)).collect();
         follow(&run, &now)?;
         shown.extend(now.into_iter().map(|log| log.path.clone()));
+        // The same run, whatever is the newest meanwhile.
+        run = Run::open(run.dir())?;
     }
 }
 

@@ -1,26 +1,5 @@
-//! Keeping log files below a size: [`LogLimiter`]. Not here: what is freed (`trim`), the last cut (`compact`).
-//!
-//! # The scheme
-//!
-//! A worker appends to its file (`O_APPEND`) and must never be disturbed, nor may its last lines get lost; so the file is
-//! neither renamed nor cut while anybody may write to it.
-//!
-//! - While the run goes on, the *beginning* of a file that has outgrown the size is freed in place: fallocate(2) with
-//!   `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE` on ext4, xfs, btrfs, tmpfs. Length and offsets stay, so whoever reads
-//!   or writes goes on undisturbed; disk use stays at about the size (an eighth more, and what is written within one
-//!   look, 20 ms). The part that was freed reads as NUL bytes; `tail`, the tail engine and `rankrun logs` never see it.
-//! - What a tail engine has not read yet is never freed: no line is lost on the console. So a console that takes nothing
-//!   lets a file grow beyond the size until it does.
-//! - When the workers have ended, each file that is too long is replaced (temporary file, rename) by one line that says
-//!   how many bytes were dropped, and its end from the start of a line; at most the size in all. A reader that has the
-//!   old file open keeps it. A file that some process still has open for writing is left as it is, with its hole.
-//! - Where the file system cannot free a beginning, that is said once, and only the last step is done.
-//!
-//! Nothing wakes while nobody writes: one-shot inotify watches tell of the first write after a pause. No descriptor is
-//! held for a file; one that was renamed or replaced by somebody else is no longer ours and left alone.
-//!
-//! Collapsing the freed range instead (`FALLOC_FL_COLLAPSE_RANGE`) would spare the copy at the end. But it shrinks a file
-//! under its readers, which then read it again from the start, and tmpfs and btrfs do not have it.
+//! Keeping log files below a size: [`LogLimiter`], where the scheme is described. Not here: what is freed (`trim`), the
+//! last cut (`compact`).
 
 mod compact;
 mod size;
@@ -34,7 +13,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::SigSet;
@@ -58,7 +36,29 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Keeps log files at about a size while they are written to, and below it in the end.
 ///
 /// The end of a file is kept, always. One thread, `rankrun-limit`, serves all files; it does not wake while nobody
-/// writes. See the scheme at [`LogLimiter::finish`]. Dropping it stops the thread and leaves the files as they are.
+/// writes. Dropping it stops the thread and leaves the files as they are.
+///
+/// # The scheme
+///
+/// A worker appends to its file (`O_APPEND`) and must never be disturbed, nor may its last lines get lost; so the file is
+/// neither renamed nor cut while anybody may write to it.
+///
+/// - While the run goes on, the *beginning* of a file that has outgrown the size is freed in place: fallocate(2) with
+///   `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE` on ext4, xfs, btrfs, tmpfs. Length and offsets stay, so whoever reads
+///   or writes goes on undisturbed; disk use stays at about the size (an eighth more, and what is written within one
+///   look, 20 ms). The part that was freed reads as NUL bytes; `tail`, the tail engine and `rankrun logs` never see it.
+/// - What a tail engine has not read yet is never freed: no line is lost on the console. So a console that takes nothing
+///   lets a file grow beyond the size until it does.
+/// - When the workers have ended, each file that is too long is replaced (temporary file, rename) by one line that says
+///   how many bytes were dropped, and its end from the start of a line; at most the size in all. A reader that has the
+///   old file open keeps it. A file that some process still has open for writing is left as it is, with its hole.
+/// - Where the file system cannot free a beginning, that is said once, and only the last step is done.
+///
+/// Nothing wakes while nobody writes: one-shot inotify watches tell of the first write after a pause. No descriptor is
+/// held for a file; one that was renamed or replaced by somebody else is no longer ours and left alone.
+///
+/// Collapsing the freed range instead (`FALLOC_FL_COLLAPSE_RANGE`) would spare the copy at the end. But it shrinks a file
+/// under its readers, which then read it again from the start, and tmpfs and btrfs do not have it.
 ///
 /// ```
 /// use std::io::Write;
@@ -250,14 +250,16 @@ impl Worker {
             file.watch = None;
         }
         let Some(range) = file.trim.next(length, self.max, file.block, read_to) else { return };
-        let freed = File::options().write(true).open(&file.path).map_err(|error| errno_of(&error));
-        // Cut by somebody since the look: then what is there now begins anew, and is not to be freed.
-        let freed = freed.and_then(|opened| match opened.metadata() {
-            Ok(meta) if meta.len() >= length && (meta.dev(), meta.ino()) == file.identity => punch(&opened, range),
-            Ok(_) => Ok(()),
-            Err(error) => Err(errno_of(&error)),
-        });
-        if let Err(errno) = freed {
+        let opened = File::options().write(true).open(&file.path).and_then(|opened| Ok((opened.metadata()?, opened)));
+        let Ok((meta, opened)) = opened else {
+            file.gone = true;
+            return;
+        };
+        if meta.len() < length || (meta.dev(), meta.ino()) != file.identity {
+            // Cut by somebody since the look: what is there now begins anew, and is not to be freed.
+            return;
+        }
+        if let Err(errno) = punch(&opened, range) {
             self.punches = false;
             let path = file.path.display();
             log::warn!(
@@ -305,8 +307,4 @@ impl Worker {
         }
         compact::all(&too_long, self.max, deadline)
     }
-}
-
-fn errno_of(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
