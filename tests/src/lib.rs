@@ -40,10 +40,11 @@ pub fn has(what: &str, why: &str, command: &[&str]) -> bool {
     found
 }
 
-/// The run directories that rankrun keeps in its temporary directory, `tmp`.
+/// The run directories that rankrun keeps in its temporary directory, `tmp`, or in a log directory; not the link `latest`.
 #[must_use]
 pub fn kept_runs(tmp: &Path) -> Vec<PathBuf> {
-    std::fs::read_dir(tmp).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    let entries = std::fs::read_dir(tmp).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| !path.is_symlink()).collect()
 }
 
 /// Compiles the example of the workspace's README.

@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use rankrun::crates::types::MAX_LOCAL_RANK;
 
 use crate::placement::PlacementArgs;
-use rankrun::{Signal, StdSpec};
+use rankrun::{LogSize, Signal, StdSpec};
 
 /// Start N copies of a program, each with its rank, and report the first failure.
 ///
@@ -20,9 +20,11 @@ use rankrun::{Signal, StdSpec};
     name = "rankrun",
     version,
     max_term_width = 100,
-    override_usage = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...",
+    override_usage = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...\n       rankrun logs [OPTIONS] DIR",
     after_help = "SPEC is a mode for all ranks (0 none, 1 out, 2 err, 3 all, or those names) or RANKS:MODE,... where RANKS is \
                   a rank, a range a-b, or * for all others: 3   0:out,1-3:all   *:err\n\n\
+                  `rankrun logs DIR` shows the log files of a run (see rankrun logs --help). `logs` means that as the first argument \
+                  only; a program of that name is started by `rankrun -- logs` or `rankrun ./logs`.\n\n\
                   Exit code: 0 if all workers exit 0; else that of the worker that failed first (128+n for signal n); 2 wrong usage, \
                   125 rankrun failed, 126 PROGRAM not executable, 127 PROGRAM not found, 128+n stopped by signal n."
 )]
@@ -42,6 +44,14 @@ pub(crate) struct Args {
     /// Where this run gets a directory for its log and error files [default: a temporary one]
     #[arg(long, alias = "log_dir", value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,
+
+    /// How large each log file may become, such as 512k, 10M or 1G: its end is kept, and one line says how much was dropped
+    #[arg(long, alias = "log_max_size", value_name = "SIZE")]
+    pub(crate) log_max_size: Option<LogSize>,
+
+    /// The id of this run: TORCHELASTIC_RUN_ID, and the start of its directory's name [default: time and pid]
+    #[arg(long, alias = "run_id", value_name = "ID", value_parser = parse_run_id)]
+    pub(crate) run_id: Option<String>,
 
     /// The workers' role: ROLE_NAME, the prefix of teed lines, the name in reports
     #[arg(long, value_name = "NAME", default_value = "default")]
@@ -115,7 +125,12 @@ pub(crate) enum Stop {
 
 /// Reads a command line, argument 0 included.
 pub(crate) fn parse(command_line: Vec<OsString>) -> Result<Args, Stop> {
-    Args::try_parse_from(command_line).map_err(|error| match error.kind() {
+    Args::try_parse_from(command_line).map_err(|error| stop(&error, "rankrun --help"))
+}
+
+/// What to do about what clap says: show it, or one line of it with the way to help.
+pub(crate) fn stop(error: &clap::Error, help: &str) -> Stop {
+    match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             match error.print() {
                 // A closed pipe is the reader's choice.
@@ -123,17 +138,17 @@ pub(crate) fn parse(command_line: Vec<OsString>) -> Result<Args, Stop> {
                 _ => Stop::Shown,
             }
         }
-        _ => Stop::Usage(one_line(&error.render().to_string())),
-    })
+        _ => Stop::Usage(one_line(&error.render().to_string(), help)),
+    }
 }
 
 /// The first paragraph of clap's message as one line, with the way to help.
-fn one_line(message: &str) -> String {
+fn one_line(message: &str, help: &str) -> String {
     let paragraph = message.split("\n\n").next().unwrap_or(message);
     let words: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let text = words.join(" ");
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    format!("{text} (see rankrun --help)")
+    format!("{text} (see {help})")
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
@@ -142,6 +157,13 @@ fn parse_size(text: &str) -> Result<usize, String> {
         Ok(size) if (1..=most).contains(&size) => Ok(size),
         _ => Err(format!("expected a whole number from 1 to {most}")),
     }
+}
+
+fn parse_run_id(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains('\0') {
+        return Err("expected a text without NUL bytes that is not empty".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn parse_signals(text: &str) -> Result<SignalList, String> {
@@ -214,6 +236,8 @@ mod tests {
             (&["--numa-binding", "tile", "true"], &["--numa-binding", "node", "core-complex"]),
             (&["--rlimit", "fds=3", "true"], &["--rlimit", "fds", "nofile"]),
             (&["--nice", "40", "true"], &["--nice", "-20", "19"]),
+            (&["--log-max-size", "10Q", "true"], &["--log-max-size", "`10Q`", "k, M, G or T", "10M"]),
+            (&["--run-id", "", "true"], &["--run-id", "not empty"]),
             (&["--bogus", "true"], &["--bogus"]),
             (&[], &["PROGRAM"]),
         ] {

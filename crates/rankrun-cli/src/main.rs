@@ -7,6 +7,8 @@
 mod args;
 mod console;
 mod exit_code;
+mod logs;
+mod logs_args;
 mod placement;
 mod plan;
 mod run;
@@ -29,17 +31,12 @@ fn main() -> ExitCode {
 
 /// Runs a whole command line and returns the exit code.
 fn launch(command_line: Vec<OsString>) -> u8 {
+    if let Some(args) = logs_args::parse(&command_line) {
+        return args.map_or_else(|stop| not_run(&stop), |args| logs::run(&args));
+    }
     let args = match args::parse(command_line) {
         Ok(args) => args,
-        Err(args::Stop::Shown) => return exit_code::SUCCESS,
-        Err(args::Stop::Unprintable(error)) => {
-            console::say(&format!("cannot write to standard output: {error}"));
-            return exit_code::LAUNCHER_FAILED;
-        }
-        Err(args::Stop::Usage(line)) => {
-            console::say(&line);
-            return exit_code::USAGE;
-        }
+        Err(stop) => return not_run(&stop),
     };
     let plan = match plan::resolve(&args, &plan::Surroundings::of_this_process()) {
         Ok(plan) => plan,
@@ -49,6 +46,21 @@ fn launch(command_line: Vec<OsString>) -> u8 {
         }
     };
     run::run(plan)
+}
+
+/// Says why there is nothing to run, and returns the exit code.
+fn not_run(stop: &args::Stop) -> u8 {
+    match stop {
+        args::Stop::Shown => exit_code::SUCCESS,
+        args::Stop::Unprintable(error) => {
+            console::say(&format!("cannot write to standard output: {error}"));
+            exit_code::LAUNCHER_FAILED
+        }
+        args::Stop::Usage(line) => {
+            console::say(line);
+            exit_code::USAGE
+        }
+    }
 }
 
 fn level(level: log::Level) -> &'static str {

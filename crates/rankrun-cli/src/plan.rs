@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use rankrun::{
-    Descendants, DumpStep, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, Std, StdSpec, StopOrder,
-    StopPolicy, env,
+    Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, Std, StdSpec,
+    StopOrder, StopPolicy, env,
 };
 
 use crate::args::{Args, SignalList, StopOrderArg};
@@ -62,6 +62,7 @@ pub(crate) struct Plan {
     pub(crate) redirects: StdSpec,
     pub(crate) tee: StdSpec,
     pub(crate) log_dir: Option<PathBuf>,
+    pub(crate) log_max_size: Option<LogSize>,
     pub(crate) stop_policy: StopPolicy,
     pub(crate) signals: SignalPlan,
     pub(crate) placements: PerRank<Placement>,
@@ -131,7 +132,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         Some(port) => return Err(PlanError::MasterPort(port.clone())),
         None => (surroundings.free_port)().map_err(PlanError::NoPort)?.to_string().into(),
     };
-    let run_id = run_id(surroundings.now, surroundings.pid);
+    let run_id = args.run_id.clone().unwrap_or_else(|| run_id(surroundings.now, surroundings.pid));
     let envs = PerRank::from_fn(local_world_size, |local_rank| {
         let (rank, size) = (local_rank.to_string(), local_world_size.to_string());
         vec![
@@ -160,6 +161,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         redirects: args.redirects.clone(),
         tee: args.tee.clone(),
         log_dir: args.log_dir.clone(),
+        log_max_size: args.log_max_size,
         stop_policy: stop_policy(args),
         signals: signals(args),
         placements,
@@ -248,6 +250,12 @@ mod tests {
         surroundings.master_port = Some("no port".into());
         let error = resolve(&args(&["true"]), &surroundings).unwrap_err();
         assert!(error.to_string().contains("`no port`") && error.exit_code() == exit_code::USAGE, "{error}");
+    }
+
+    #[test]
+    fn a_run_id_that_was_given_is_kept() {
+        let plan = resolve(&args(&["--run-id", "job 7", "true"]), &surroundings()).unwrap();
+        assert_eq!(value(&plan, 0, "TORCHELASTIC_RUN_ID"), "job 7");
     }
 
     #[test]

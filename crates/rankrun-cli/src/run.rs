@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rankrun::{
-    Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, Limit, Orphans, PContext, Placement, Resource,
+    Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, Limit, LogsSpecs, Orphans, PContext, Placement, Resource,
     RunProcsResult, RunState, Signal, StartError, StartProcessesError, WaitError, WorkerGroup,
 };
 
@@ -49,17 +49,24 @@ fn supervise(
     let group = WorkerGroup::new(&plan.role, Entrypoint::binary(&plan.program), plan.local_world_size)
         .args(&plan.args)
         .envs_by_rank(|local_rank| plan.envs[local_rank].iter().cloned())
-        .logs_specs(logs)
+        .logs_specs(Arc::clone(&logs) as Arc<dyn LogsSpecs>)
         .placements(|local_rank| with_open_files(&plan.placements[local_rank], open_files))
         .stop_policy(plan.stop_policy)
         // This program starts nothing but the group.
         .orphans(Orphans::Own)
         .guardian(true);
+    let group = match plan.log_max_size {
+        Some(size) => group.log_max_size(size),
+        None => group,
+    };
     let mut context = PContext::new(group.into_spec()?)?;
     if let Err(error) = context.watch(plan.signals.clone()) {
         log::warn!("{error}: a signal ends rankrun at once");
     }
     context.start()?;
+    for warning in logs.warnings() {
+        log::warn!("{warning}");
+    }
     let mut signal = None;
     loop {
         match context.wait(None) {

@@ -22,6 +22,7 @@ use rankrun_types::{ExitKind, PerRank, Signal, env};
 
 use crate::context::{Request, Shared};
 use crate::error::{StartError, StartHint};
+use crate::log_files::LogFiles;
 use crate::machine::{Action, Event, Machine};
 use crate::outcome::RunProcsResult;
 use crate::report::{self, Facts};
@@ -52,6 +53,7 @@ pub(crate) struct Driver {
     epoll: Epoll,
     dest: LogsDest,
     tail: Option<Tail>,
+    log_files: Option<LogFiles>,
     stop_began: Option<SystemTime>,
     all_started: bool,
     tree: Tree,
@@ -102,6 +104,7 @@ impl Driver {
             epoll,
             dest,
             tail: None,
+            log_files: None,
             stop_began: None,
             all_started: false,
             guardian: None,
@@ -111,6 +114,10 @@ impl Driver {
             warnings: Vec::new(),
         };
         driver.start_tail(sources)?;
+        let positions = driver.tail.as_ref().map(Tail::positions);
+        let log_files = LogFiles::start(&driver.spec, &driver.dest, positions);
+        driver.log_files =
+            Some(log_files.map_err(|source| StartError::Logs { name: driver.spec.name.clone(), source })?);
         Ok(driver)
     }
 
@@ -433,6 +440,7 @@ impl Driver {
             Action::Publish => {
                 // Before the result is known, so that it never outlives the group.
                 self.guardian = None;
+                self.finish_logs();
                 return self.shared.publish(self.result());
             }
         };
@@ -461,6 +469,14 @@ impl Driver {
                 self.let_go(local_rank);
                 self.feed(Event::LeftoverGone { local_rank });
             }
+        }
+    }
+
+    /// The last step with the log files. It may copy the ends of long ones; nobody is left to be supervised meanwhile.
+    fn finish_logs(&mut self) {
+        let deadline = Instant::now() + self.spec.stop_policy.drain;
+        for warning in self.log_files.as_mut().map_or(Vec::new(), |files| files.finish(deadline)) {
+            self.warn(warning);
         }
     }
 

@@ -9,6 +9,7 @@
 mod context;
 mod driver;
 mod error;
+mod log_files;
 mod machine;
 mod outcome;
 mod placement;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use rankrun_logs::{Consoles, Env, LogsSpecs};
+use rankrun_logs::{Consoles, Env, LogSize, LogsSpecs};
 use rankrun_process::Orphans;
 use rankrun_types::{MAX_LOCAL_RANK, PerRank};
 
@@ -72,6 +72,7 @@ pub struct GroupSpec {
     pub(crate) placements: PerRank<Placement>,
     pub(crate) orphans: Orphans,
     pub(crate) guardian: bool,
+    pub(crate) log_max_size: Option<LogSize>,
 }
 
 impl GroupSpec {
@@ -107,6 +108,7 @@ impl GroupSpec {
             consoles: None,
             orphans: Orphans::Leave,
             guardian: false,
+            log_max_size: None,
         })
     }
 
@@ -168,6 +170,15 @@ impl GroupSpec {
     #[must_use]
     pub fn guardian(mut self, guardian: bool) -> Self {
         self.guardian = guardian;
+        self
+    }
+
+    /// Sets how large each log file may become; as large as it will unless set.
+    ///
+    /// The end is kept, see [`rankrun_logs::LogLimiter`]. What the limiter cannot do is among the result's warnings.
+    #[must_use]
+    pub fn log_max_size(mut self, size: LogSize) -> Self {
+        self.log_max_size = Some(size);
         self
     }
 

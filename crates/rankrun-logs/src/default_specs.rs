@@ -11,7 +11,9 @@ use rankrun_redirects::{Std, StdSpec};
 use rankrun_types::{PerRank, env};
 
 use crate::error::LogsError;
+use crate::latest::{self, LATEST};
 use crate::made::{Made, PRIVATE, SHARED};
+use crate::run_info::RUN_INFO;
 use crate::specs::{Env, LogsDest, LogsSpecs};
 
 /// The run id where the workers' environment has none, as torchrun has it.
@@ -25,13 +27,16 @@ const RUN_ID_MAX: usize = 128;
 /// ```text
 /// <log_dir>/<run_id>_<unique>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
 /// <log_dir>/<run_id>_<unique>/attempt_<n>/filtered_{stdout,stderr}.log
+/// <log_dir>/<run_id>_<unique>/run.json
+/// <log_dir>/latest -> <run_id>_<unique>
 /// ```
 ///
 /// `run_id` and `n` are `TORCHELASTIC_RUN_ID` and `TORCHELASTIC_RESTART_COUNT` of rank 0's environment
 /// ([`DEFAULT_RUN_ID`] and 0 where unset). In the name, `/`, control characters and a leading `.` of the run id become
 /// `_`, and 128 bytes of it are used. The run directory is made by the first [`reify`](LogsSpecs::reify) and used for
 /// later attempts of that run. An attempt that is there already, or another run id, gets a new run directory: files of
-/// two runs never mix, and nothing that exists is removed.
+/// two runs never mix, and nothing that exists is removed. In a log directory that was given, `latest` is a link to the
+/// newest run; where something else has that name it is left alone, and [`warnings`](Self::warnings) says so.
 ///
 /// Tee implies redirect. Ranks that a spec names and the group has not are ignored.
 ///
@@ -71,12 +76,15 @@ struct State {
     run: Option<Run>,
     /// The directories of temporary runs, outermost first, to be removed at the end if they are empty.
     temporary: Vec<PathBuf>,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
 struct Run {
     path: PathBuf,
     run_id: String,
+    /// Where `latest` pointed before this run.
+    latest_before: Option<PathBuf>,
 }
 
 impl DefaultLogsSpecs {
@@ -129,6 +137,9 @@ impl DefaultLogsSpecs {
             }
             _ => state.run = None,
         }
+        if let (true, Some(log_dir), Some(name)) = (self.log_dir.is_some(), run.path.parent(), run.path.file_name()) {
+            latest::take_back(log_dir, name, run.latest_before.as_deref());
+        }
         state.temporary.retain(|path| !path.starts_with(&run.path));
         if let Some((_, made)) = state.base.take() {
             for path in made.iter().rev() {
@@ -142,6 +153,12 @@ impl DefaultLogsSpecs {
     /// Leaves a temporary run directory where it is when this object is dropped, even if it is empty.
     pub fn keep_run_dir(&self) {
         self.state().temporary.clear();
+    }
+
+    /// What could not be done beside the files themselves, a line each, for people. Does not block.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.state().warnings.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -159,7 +176,7 @@ impl DefaultLogsSpecs {
         Ok(path)
     }
 
-    fn dest(&self, attempt: &Path, local_world_size: usize) -> LogsDest {
+    fn dest(&self, run: &Path, attempt: &Path, local_world_size: usize) -> LogsDest {
         let shown =
             |local_rank: usize| self.local_ranks_filter.as_ref().is_none_or(|ranks| ranks.contains(&local_rank));
         let tee = self.tee.to_map(local_world_size);
@@ -187,6 +204,7 @@ impl DefaultLogsSpecs {
             error_files: PerRank::from_fn(local_world_size, |local_rank| file(local_rank, "error.json")),
             filtered_stdout: Some(attempt.join("filtered_stdout.log")),
             filtered_stderr: Some(attempt.join("filtered_stderr.log")),
+            run_info: Some(run.join(RUN_INFO)),
         }
     }
 }
@@ -207,9 +225,12 @@ impl LogsSpecs for DefaultLogsSpecs {
         // Dropped before `base_made` where a step fails, so inner directories go first.
         let mut made = Made::default();
         let continues = |run: &&Run| run.run_id == run_id && run.path.is_dir() && !run.path.join(&attempt).exists();
-        let run = match state.run.as_ref().filter(continues) {
-            Some(run) => run.clone(),
-            None => Run { path: made.unique(&base, &format!("{run_id}_"), SHARED)?, run_id },
+        let (mut run, is_new) = match state.run.as_ref().filter(continues) {
+            Some(run) => (run.clone(), false),
+            None => {
+                let path = made.unique(&base, &format!("{run_id}_"), SHARED)?;
+                (Run { path, run_id, latest_before: None }, true)
+            }
         };
         let attempt = run.path.join(attempt);
         made.dir(&attempt)?;
@@ -218,14 +239,24 @@ impl LogsSpecs for DefaultLogsSpecs {
         }
         let base_made = base_made.keep();
         let made = made.keep();
+        if let (true, true, Some(name)) = (is_new, self.log_dir.is_some(), run.path.file_name()) {
+            match latest::point_to(&base, name) {
+                Ok(before) => run.latest_before = before,
+                Err(error) => {
+                    let link = base.join(LATEST);
+                    state.warnings.push(format!("{} does not point to this run: {error}", link.display()));
+                }
+            }
+        }
         if self.log_dir.is_none() {
             state.temporary.extend(base_made.iter().chain(&made).cloned());
         }
         if state.base.is_none() || !base_made.is_empty() {
             state.base = Some((base, base_made));
         }
+        let dest = self.dest(&run.path, &attempt, envs.len());
         state.run = Some(run);
-        Ok(self.dest(&attempt, envs.len()))
+        Ok(dest)
     }
 
     fn root_log_dir(&self) -> Option<&Path> {
@@ -236,6 +267,10 @@ impl LogsSpecs for DefaultLogsSpecs {
 impl Drop for DefaultLogsSpecs {
     fn drop(&mut self) {
         for path in self.state().temporary.iter().rev() {
+            // What describes a run is of no use without it.
+            if fs::read_dir(path).is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == RUN_INFO)) {
+                let _ = fs::remove_file(path.join(RUN_INFO));
+            }
             // One that holds a log or an error file is not empty, and stays.
             let _ = fs::remove_dir(path);
         }

@@ -40,6 +40,36 @@ pub enum LogsError {
         /// Why.
         source: io::Error,
     },
+    /// The file that describes a run could not be written or read.
+    #[error("run file {}: {source}", path.display())]
+    RunInfo {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A directory has no run in it.
+    #[error("{}: {what}", path.display())]
+    NoRun {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A log file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The thread that keeps log files at their size could not be started.
+    #[error("cannot limit the size of log files: {source}")]
+    Limit {
+        /// Why.
+        source: io::Error,
+    },
     /// A run directory could not be removed.
     #[error("cannot remove log directory {}: {source}", path.display())]
     Remove {

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use crate::sparse::data_from;
+
 /// How much of a file's end is looked at.
 const WINDOW: u64 = 16 * 1024;
 
@@ -40,7 +42,9 @@ fn shortened(line: &str) -> String {
 fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(WINDOW)))?;
+    // Not the NUL bytes of a beginning that was freed.
+    let start = data_from(&file, length.saturating_sub(WINDOW));
+    file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     file.take(WINDOW).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -8,28 +8,40 @@
 //!   another layout. [`open_log`] opens a file for a worker.
 //! - [`Tail`] follows the files with one thread and writes each line, whole, once and with its prefix, to the console;
 //!   [`LineSplitter`] is the pure part that cuts bytes into lines.
+//! - [`Run`] finds and reads the files afterwards; [`RunInfo`] is what a run says about itself for that.
+//! - [`LogLimiter`] keeps files that grow without end at about a size; their end is kept, always.
 //!
 //! Not here: starting the workers (`rankrun-process`), reading error files (`rankrun-errors`).
 #![forbid(unsafe_code)]
 
 mod default_specs;
 mod error;
+mod health;
 mod last_lines;
+mod latest;
+mod limit;
 mod made;
 mod open;
 mod prefix;
+mod run;
+mod run_info;
+mod sparse;
 mod specs;
 mod splitter;
 mod tail;
 
 pub use default_specs::{DEFAULT_RUN_ID, DefaultLogsSpecs};
 pub use error::LogsError;
+pub use health::doubts;
 pub use last_lines::last_lines;
+pub use limit::{LogLimiter, LogSize, ParseLogSizeError};
 pub use open::open_log;
 pub use prefix::line_prefix;
+pub use run::{Run, RunLog, WriteLinesError};
+pub use run_info::{RunInfo, RunMark};
 pub use specs::{Env, LogsDest, LogsSpecs};
 pub use splitter::{CONTINUES, LineSplitter, MAX_LINE};
-pub use tail::{Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailSource};
+pub use tail::{Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailPositions, TailSource};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

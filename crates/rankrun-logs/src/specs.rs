@@ -48,4 +48,6 @@ pub struct LogsDest {
     pub filtered_stdout: Option<PathBuf>,
     /// Where chosen lines of all teed stderrs go.
     pub filtered_stderr: Option<PathBuf>,
+    /// Where the run is described for who reads its logs, see [`RunInfo`](crate::RunInfo); `None` for nowhere.
+    pub run_info: Option<PathBuf>,
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rankrun_logs::{DefaultLogsSpecs, Env, LogsError, LogsSpecs};
+use rankrun_logs::{DefaultLogsSpecs, Env, LogsError, LogsSpecs, RunInfo};
 use rankrun_redirects::{Std, StdSpec};
 use rankrun_types::PerRank;
 
@@ -37,7 +37,9 @@ fn the_layout_is_run_attempt_rank_and_only_directories_are_made() {
     let specs = specs(root.path());
     let dest = specs.reify(&envs(2, "job", "3")).unwrap();
     let run = specs.run_dir().unwrap();
-    assert_eq!(entries(root.path()), [run.file_name().unwrap().to_str().unwrap()]);
+    let name = run.file_name().unwrap();
+    assert_eq!(entries(root.path()), [name.to_str().unwrap(), "latest"]);
+    assert_eq!(fs::read_link(root.path().join("latest")).unwrap(), Path::new(name));
     assert!(run.file_name().unwrap().to_str().unwrap().starts_with("job_"));
     let attempt = run.join("attempt_3");
     assert_eq!((entries(&run), entries(&attempt)), (vec!["attempt_3".into()], vec!["0".into(), "1".into()]));
@@ -48,7 +50,34 @@ fn the_layout_is_run_attempt_rank_and_only_directories_are_made() {
     assert_eq!(dest.error_files[1], attempt.join("1/error.json"));
     assert_eq!(dest.filtered_stdout, Some(attempt.join("filtered_stdout.log")));
     assert_eq!(dest.filtered_stderr, Some(attempt.join("filtered_stderr.log")));
+    assert_eq!(dest.run_info, Some(run.join("run.json")));
     assert_eq!(specs.root_log_dir(), Some(root.path()));
+    assert_eq!(specs.warnings(), [""; 0]);
+}
+
+#[test]
+fn latest_points_to_the_newest_run_and_never_replaces_somebodys_own_file() {
+    let root = tempfile::tempdir().unwrap();
+    let target = || fs::read_link(root.path().join("latest")).unwrap();
+    let first = specs(root.path());
+    first.reify(&envs(1, "a", "0")).unwrap();
+    let first_name = target();
+    let second = specs(root.path());
+    second.reify(&envs(1, "a", "0")).unwrap();
+    assert_ne!(target(), first_name);
+    assert_eq!(root.path().join(target()), second.run_dir().unwrap());
+    // As a start that fails does: what was the newest before is so again.
+    second.remove_run_dir().unwrap();
+    assert_eq!(target(), first_name);
+
+    fs::remove_file(root.path().join("latest")).unwrap();
+    fs::write(root.path().join("latest"), "mine").unwrap();
+    let third = specs(root.path());
+    third.reify(&envs(1, "a", "0")).unwrap();
+    assert_eq!(fs::read_to_string(root.path().join("latest")).unwrap(), "mine");
+    let link = root.path().join("latest");
+    let expected = format!("{} does not point to this run: it is there and is no link", link.display());
+    assert_eq!(third.warnings(), [expected]);
 }
 
 #[test]
@@ -206,6 +235,7 @@ fn specs_are_usable_behind_a_trait_object_on_another_thread() {
 fn a_temporary_run_goes_when_it_is_dropped_but_for_what_holds_a_file() {
     let specs = DefaultLogsSpecs::new(None, Std::NONE, Std::NONE);
     let dest = specs.reify(&envs(2, "temporary", "0")).unwrap();
+    drop(RunInfo::new("temporary", "default", 2).publish(dest.run_info.as_ref().unwrap()).unwrap());
     let run_dir = specs.run_dir().unwrap();
     drop(specs);
     assert!(!run_dir.parent().unwrap().exists(), "nothing was in it");

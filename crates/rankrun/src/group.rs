@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankrun_context::{Entrypoint, GroupSpec, GroupSpecError, PContext, Placement, StartError, StopPolicy};
-use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogsSpecs};
+use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogSize, LogsSpecs};
 use rankrun_process::Orphans;
 use rankrun_redirects::{Std, StdSpec};
 use rankrun_types::{PerRank, RankMapError, Signal, env};
@@ -43,6 +43,7 @@ pub struct WorkerGroup {
     tee: StdSpec,
     logs_specs: Option<Arc<dyn LogsSpecs>>,
     log_line_prefixes: Option<PerRank<String>>,
+    log_max_size: Option<LogSize>,
     stop_policy: StopPolicy,
     consoles: Option<Consoles>,
     placements: PerRank<Placement>,
@@ -72,6 +73,7 @@ impl WorkerGroup {
             tee: Std::NONE.into(),
             logs_specs: None,
             log_line_prefixes: None,
+            log_max_size: None,
             stop_policy: StopPolicy::default(),
             consoles: None,
             placements: PerRank::filled(ranks, Placement::default()),
@@ -183,6 +185,15 @@ impl WorkerGroup {
         self
     }
 
+    /// Sets how large each log file may become, its end being kept; as large as it will unless set.
+    ///
+    /// See [`LogLimiter`](rankrun_logs::LogLimiter) for how.
+    #[must_use]
+    pub fn log_max_size(mut self, size: LogSize) -> Self {
+        self.log_max_size = Some(size);
+        self
+    }
+
     /// Sets where and under which limits each worker runs, made from its local rank.
     #[must_use]
     pub fn placements(mut self, make: impl FnMut(usize) -> Placement) -> Self {
@@ -263,6 +274,10 @@ impl WorkerGroup {
         let spec = GroupSpec::new(self.name, self.entrypoint, self.args, self.envs, logs_specs)?;
         let spec = spec.stop_policy(self.stop_policy).orphans(self.orphans).guardian(self.guardian);
         let spec = spec.placements(self.placements)?;
+        let spec = match self.log_max_size {
+            Some(size) => spec.log_max_size(size),
+            None => spec,
+        };
         let spec = match self.log_line_prefixes {
             Some(prefixes) => spec.log_line_prefixes(prefixes)?,
             None => spec,

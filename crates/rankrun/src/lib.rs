@@ -66,7 +66,7 @@ pub use rankrun_context::{
 pub use rankrun_errors::{
     ChildFailedError, ErrorHandler, NoFailuresError, ProcessFailure, SignalException, record, record_main,
 };
-pub use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogsDest, LogsError, LogsSpecs};
+pub use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogSize, LogsDest, LogsError, LogsSpecs, ParseLogSizeError};
 pub use rankrun_process::{CpuSet, Limit, NumaBinding, NumaError, Orphans, Resource, WatchError};
 pub use rankrun_redirects::{
     ParseStdError, RankOutOfWorldError, Redirects, Std, StdMap, StdSpec, to_map, to_map_strict,

@@ -24,6 +24,7 @@ use super::console::Console;
 use super::core::TailCore;
 use super::watch::{Told, Watcher};
 use super::{Consoles, DrainOutcome, IncompleteDrain, Request, Shared, SinkId, TailSource, lock};
+use crate::sparse::data_from;
 
 /// How much is read of a file at once, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -102,10 +103,10 @@ impl Engine {
         for (source, file) in sources.into_iter().zip(files) {
             lines.push((source.prefix, output_of(source.sink)));
             followed.push(Followed {
+                offset: data_from(&file, 0),
                 by_fd: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
                 file,
                 path: source.path,
-                offset: 0,
                 watch: None,
                 ticking: false,
                 target: None,
@@ -188,7 +189,16 @@ impl Engine {
         match followed.file.read_at(&mut self.buffer, followed.offset) {
             Ok(0) => self.at_end(source, now),
             Ok(count) => {
+                if self.buffer[0] == 0 {
+                    // Freed by who limits its size, before it was read here.
+                    let data = data_from(&followed.file, followed.offset);
+                    if data > followed.offset {
+                        followed.offset = data;
+                        return self.core.finish_line(source);
+                    }
+                }
                 followed.offset += count as u64;
+                self.shared.positions.set(source, followed.offset);
                 self.core.feed(source, &self.buffer[..count]);
                 self.last_read = now;
                 self.tick.interval = TICK;
@@ -219,6 +229,7 @@ impl Engine {
             let path = followed.path.display();
             log::warn!("{path} was cut from {} to {length} bytes: following it from its start", followed.offset);
             followed.offset = 0;
+            self.shared.positions.set(source, 0);
             self.core.finish_line(source);
             return;
         }
@@ -253,6 +264,7 @@ impl Engine {
         let followed = &mut self.files[source];
         log::warn!("reading {} failed, it is not shown any more: {error}", followed.path.display());
         followed.dead = true;
+        self.shared.positions.set(source, u64::MAX);
         self.core.mark_clean(source);
         self.core.finish_line(source);
         let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
@@ -271,6 +283,9 @@ impl Engine {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => output.blocked = true,
                     Err(error) => {
                         self.core.close(i);
+                        (0..self.files.len())
+                            .filter(|source| self.core.output_of(*source) == i)
+                            .for_each(|source| self.shared.positions.set(source, u64::MAX));
                         if error.kind() == io::ErrorKind::BrokenPipe {
                             log::debug!("nobody reads {} any more: output goes to the log files only", output.id);
                         } else {

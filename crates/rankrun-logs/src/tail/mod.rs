@@ -4,7 +4,8 @@
 mod console;
 mod core;
 mod engine;
-mod watch;
+mod positions;
+pub(crate) mod watch;
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -23,6 +24,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::engine::Engine;
+pub use self::positions::TailPositions;
 
 /// Which of the two consoles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -176,7 +178,8 @@ pub enum IncompleteDrain {
 /// so that SIGPIPE does no harm even in a program that has not ignored it.
 ///
 /// A file that becomes shorter than what was read of it, as by copytruncate, is read again from its start. One that is
-/// cut and grows past that point between two looks cannot be told from one that only grew.
+/// cut and grows past that point between two looks cannot be told from one that only grew. A beginning that was freed
+/// (see [`LogLimiter`](crate::LogLimiter)) is skipped, not shown as NUL bytes.
 ///
 /// [`AsFd`] gives an eventfd that is readable once the engine has ended. Dropping a `Tail` asks the engine to stop at
 /// once and does not wait for it.
@@ -220,6 +223,7 @@ struct Shared {
     done: EventFd,
     /// How many bytes the consoles have taken.
     shown: AtomicU64,
+    positions: TailPositions,
     request: Mutex<Option<Request>>,
     outcome: Mutex<Option<DrainOutcome>>,
 }
@@ -269,6 +273,7 @@ impl Tail {
             wake: eventfd()?,
             done: eventfd()?,
             shown: AtomicU64::new(0),
+            positions: TailPositions::new(sources.iter().map(|source| source.path.clone())),
             request: Mutex::new(None),
             outcome: Mutex::new(None),
         });
@@ -300,6 +305,12 @@ impl Tail {
     #[must_use]
     pub fn shown(&self) -> u64 {
         self.shared.shown.load(Ordering::Relaxed)
+    }
+
+    /// How far each file was read, also from now on.
+    #[must_use]
+    pub fn positions(&self) -> TailPositions {
+        self.shared.positions.clone()
     }
 
     /// Waits until the engine has ended, at most until `deadline`, and says whether everything was shown.
@@ -346,6 +357,7 @@ struct Done(Arc<Shared>);
 
 impl Drop for Done {
     fn drop(&mut self) {
+        self.0.positions.set_all_done();
         signal(&self.0.done);
     }
 }

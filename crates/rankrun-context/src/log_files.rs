@@ -1,0 +1,68 @@
+//! The log files of a group that runs: made, described, kept at their size, looked at in the end: [`LogFiles`]. Not here:
+//! what is in them (the workers), showing it (`rankrun_logs::Tail`).
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rankrun_logs::{LogLimiter, LogsDest, LogsError, RunInfo, RunMark, TailPositions, doubts, open_log};
+use rankrun_types::env;
+
+use crate::spec::GroupSpec;
+
+/// The files while the group runs.
+#[derive(Debug)]
+pub(crate) struct LogFiles {
+    /// Says that the run goes on, until it is dropped.
+    _mark: Option<RunMark>,
+    limiter: Option<LogLimiter>,
+    /// What holds the files.
+    directory: Option<PathBuf>,
+    warnings: Vec<String>,
+}
+
+impl LogFiles {
+    /// Makes the files, so that who follows the run finds them all, describes the run, and begins to limit their sizes.
+    pub(crate) fn start(
+        spec: &GroupSpec,
+        dest: &LogsDest,
+        positions: Option<TailPositions>,
+    ) -> Result<Self, LogsError> {
+        let paths = dest.stdouts.values().iter().chain(dest.stderrs.values()).flatten();
+        let paths: BTreeSet<&PathBuf> = paths.collect();
+        for path in &paths {
+            open_log(path)?;
+        }
+        let mut warnings = Vec::new();
+        let mark = dest.run_info.as_deref().and_then(|path| {
+            // Without it the logs are as good: on a full disk, for example.
+            info(spec).publish(path).map_err(|error| warnings.push(error.to_string())).ok()
+        });
+        let limiter = match spec.log_max_size {
+            Some(max) if !paths.is_empty() => {
+                Some(LogLimiter::start(paths.into_iter().cloned().collect(), max, positions)?)
+            }
+            _ => None,
+        };
+        let within = dest.run_info.as_ref().or(dest.error_files.get(0));
+        let directory = within.and_then(|path| path.parent()).map(Path::to_owned);
+        Ok(Self { _mark: mark, limiter, directory, warnings })
+    }
+
+    /// Cuts what is too long, until `deadline` at most, and says what is wrong with the files.
+    pub(crate) fn finish(&mut self, deadline: Instant) -> Vec<String> {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        if let Some(limiter) = self.limiter.take() {
+            warnings.extend(limiter.finish(deadline));
+        }
+        warnings.extend(self.directory.as_deref().and_then(doubts));
+        warnings
+    }
+}
+
+fn info(spec: &GroupSpec) -> RunInfo {
+    let run_id = spec.envs[0].get(OsStr::new(env::TORCHELASTIC_RUN_ID)).filter(|id| !id.is_empty());
+    let run_id = run_id.map_or(rankrun_logs::DEFAULT_RUN_ID.into(), |id| id.to_string_lossy());
+    RunInfo::new(run_id, &spec.name, spec.local_world_size())
+}

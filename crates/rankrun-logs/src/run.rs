@@ -1,0 +1,248 @@
+//! Finding and reading the log files of a run, while it goes on or afterwards: [`Run`]. Not here: making them
+//! (`default_specs`), following them (`tail`).
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::LogsError;
+use crate::latest::LATEST;
+use crate::limit::dropped;
+use crate::run_info::{self, RUN_INFO, RunInfo};
+use crate::sparse::data_from;
+use crate::splitter::LineSplitter;
+use crate::tail::SinkId;
+
+/// How much is read of a file at once, in bytes.
+const CHUNK: usize = 64 * 1024;
+
+/// The directory of a run in the layout of [`DefaultLogsSpecs`](crate::DefaultLogsSpecs).
+///
+/// ```
+/// use rankrun_logs::{DefaultLogsSpecs, Env, LogsSpecs, Run, RunInfo};
+/// use rankrun_redirects::Std;
+/// use rankrun_types::PerRank;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let dir = tempfile::tempdir()?;
+/// let specs = DefaultLogsSpecs::new(Some(dir.path().into()), Std::OUT, Std::NONE);
+/// let dest = specs.reify(&PerRank::filled(2, Env::new()))?;
+/// let mark = RunInfo::new("none", "trainer", 2).publish(dest.run_info.as_ref().expect("it has one"))?;
+/// std::fs::write(dest.stdouts[1].as_ref().expect("redirected"), "hello\n")?;
+///
+/// let run = Run::open(dir.path())?; // its newest run
+/// assert!(run.goes_on());
+/// let mut text = Vec::new();
+/// for log in run.logs()? {
+///     log.write_lines(run.line_prefix(log.local_rank).as_bytes(), &mut text)?;
+/// }
+/// assert_eq!(text, b"[trainer1]:hello\n");
+/// drop(mark);
+/// assert!(!run.goes_on());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Run {
+    dir: PathBuf,
+    info: Option<RunInfo>,
+}
+
+/// One log file of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunLog {
+    /// How often the group had been started before.
+    pub attempt: u64,
+    /// Whose output it is.
+    pub local_rank: usize,
+    /// Which stream.
+    pub stream: SinkId,
+    /// The file.
+    pub path: PathBuf,
+    /// When it was last written to.
+    pub modified: SystemTime,
+}
+
+/// Lines could not be taken from a file to where they were to go.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteLinesError {
+    /// The file could not be read.
+    #[error(transparent)]
+    Read(#[from] LogsError),
+    /// They could not be written.
+    #[error("cannot write lines of {}: {source}", path.display())]
+    Write {
+        /// The file they are from.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Run {
+    /// Takes a run directory, or a log directory: then its newest run, which `latest` points to; where that is missing,
+    /// the run that was started last.
+    ///
+    /// # Errors
+    /// [`LogsError::NoRun`] if it is neither; [`LogsError::Read`] if it cannot be looked at.
+    pub fn open(dir: &Path) -> Result<Self, LogsError> {
+        let no_run = |what| LogsError::NoRun { path: dir.to_owned(), what };
+        match fs::metadata(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_run("no such directory")),
+            Err(source) => return Err(LogsError::Read { path: dir.to_owned(), source }),
+            Ok(meta) if !meta.is_dir() => return Err(no_run("not a directory")),
+            Ok(_) => {}
+        }
+        if is_run(dir) {
+            return Ok(Self::at(dir.to_owned()));
+        }
+        let latest = fs::read_link(dir.join(LATEST)).map(|run| dir.join(run));
+        if let Some(run) = latest.ok().filter(|run| is_run(run)) {
+            return Ok(Self::at(run));
+        }
+        let runs = entries(dir)?.into_iter().filter(|path| is_run(path)).map(Self::at);
+        runs.max_by_key(Self::started).ok_or_else(|| no_run("neither a run's directory nor one with runs in it"))
+    }
+
+    fn at(dir: PathBuf) -> Self {
+        let info = RunInfo::read(&dir.join(RUN_INFO)).ok();
+        Self { dir, info }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What its `run.json` says; `None` where there is none that can be read.
+    #[must_use]
+    pub fn info(&self) -> Option<&RunInfo> {
+        self.info.as_ref()
+    }
+
+    /// When it was started, or its directory last changed where that is not known.
+    fn started(&self) -> SystemTime {
+        let changed = || fs::metadata(&self.dir).and_then(|meta| meta.modified());
+        self.info.as_ref().map_or_else(|| changed().unwrap_or(SystemTime::UNIX_EPOCH), |info| info.started)
+    }
+
+    /// What stands before each line of a worker; `default` is the role of a run that does not say.
+    #[must_use]
+    pub fn line_prefix(&self, local_rank: usize) -> String {
+        crate::line_prefix(self.info.as_ref().map_or("default", |info| &info.role), local_rank)
+    }
+
+    /// Its log files: by attempt, then by rank, each rank's stdout before its stderr.
+    ///
+    /// # Errors
+    /// [`LogsError::Read`] if a directory cannot be read.
+    pub fn logs(&self) -> Result<Vec<RunLog>, LogsError> {
+        let mut logs = Vec::new();
+        for directory in entries(&self.dir)? {
+            let Some(attempt) = attempt_of(&directory) else { continue };
+            for rank in entries(&directory)? {
+                let Some(local_rank) = name_of(&rank).and_then(number) else { continue };
+                let Ok(local_rank) = usize::try_from(local_rank) else { continue };
+                for (stream, name) in [(SinkId::Stdout, "stdout.log"), (SinkId::Stderr, "stderr.log")] {
+                    let path = rank.join(name);
+                    let Ok(meta) = fs::metadata(&path) else { continue };
+                    if meta.is_file() {
+                        let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                        logs.push(RunLog { attempt, local_rank, stream, path, modified });
+                    }
+                }
+            }
+        }
+        logs.sort_by_key(|log| (log.attempt, log.local_rank, log.stream));
+        Ok(logs)
+    }
+
+    /// Whether its launcher still runs; `false` where there is no `run.json`.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        run_info::is_held(&self.dir.join(RUN_INFO))
+    }
+
+    /// Waits until its launcher, or the attempt that runs now, has ended. Blocks without a limit.
+    ///
+    /// # Errors
+    /// [`LogsError::RunInfo`] if there is no `run.json` or it cannot be locked.
+    pub fn wait_for_end(&self) -> Result<(), LogsError> {
+        run_info::wait_for_end(&self.dir.join(RUN_INFO))
+    }
+}
+
+impl RunLog {
+    /// Writes the lines that the file has now, whole and with a prefix, as the tail engine shows them. May block.
+    ///
+    /// Where the beginning was freed (see [`LogLimiter`](crate::LogLimiter)) a line says how much is missing. What a worker
+    /// goes on writing in the meantime is not waited for.
+    ///
+    /// # Errors
+    /// [`WriteLinesError`]; lines before the fault are written.
+    pub fn write_lines(&self, prefix: &[u8], out: &mut impl Write) -> Result<(), WriteLinesError> {
+        let unreadable = |source| LogsError::Read { path: self.path.clone(), source };
+        let unwritable = |source| WriteLinesError::Write { path: self.path.clone(), source };
+        let file = File::open(&self.path).map_err(unreadable)?;
+        let length = file.metadata().map_err(unreadable)?.len();
+        let mut buffer = vec![0; CHUNK];
+        let (mut splitter, mut lines) = (LineSplitter::new(), Vec::new());
+        let mut offset = data_from(&file, 0);
+        if offset > 0 {
+            splitter.push(dropped(offset).as_bytes(), prefix, &mut lines);
+        }
+        while offset < length {
+            match file.read_at(&mut buffer, offset) {
+                Ok(0) => break,
+                Ok(count) => {
+                    // It goes on growing: not beyond what it had at first.
+                    let count = count.min(usize::try_from(length - offset).unwrap_or(count));
+                    offset += count as u64;
+                    splitter.push(&buffer[..count], prefix, &mut lines);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(unreadable(error).into()),
+            }
+            out.write_all(&lines).map_err(unwritable)?;
+            lines.clear();
+        }
+        splitter.finish(prefix, &mut lines);
+        out.write_all(&lines).map_err(unwritable)
+    }
+}
+
+fn is_run(dir: &Path) -> bool {
+    dir.join(RUN_INFO).is_file()
+        || entries(dir).is_ok_and(|entries| entries.iter().any(|path| attempt_of(path).is_some()))
+}
+
+fn attempt_of(path: &Path) -> Option<u64> {
+    name_of(path)?.strip_prefix("attempt_").and_then(number)
+}
+
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+/// A number as we write them: nothing but digits.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number: &u64| number.to_string() == text)
+}
+
+/// The directories in a directory; links are not followed, so that `latest` does not count twice.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, LogsError> {
+    let failed = |source| LogsError::Read { path: dir.to_owned(), source };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}

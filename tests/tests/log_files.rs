@@ -1,0 +1,226 @@
+//! Log files in bad times: kept at a size, on a full disk, in a directory that goes, cut by somebody else.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rankrun_testkit::{Launcher, eventually};
+use rankrun_tests::{Group, LIMIT, Pidfds, Script, kept_runs};
+
+/// The one run in a log directory.
+#[track_caller]
+fn the_run(log_dir: &Path) -> PathBuf {
+    let runs = kept_runs(log_dir);
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    runs[0].clone()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are text")
+}
+
+/// A file system of its own in memory, unmounted when it is dropped.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    /// One of one MiB; `None`, and a line that says so, where mounting is not permitted.
+    fn tmpfs() -> Option<Self> {
+        Self::mount("tmpfs", "size=1m")
+    }
+
+    fn mount(kind: &str, options: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", kind, "-o", options, kind, path(dir.path())]);
+        if mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            return Some(Self(dir));
+        }
+        eprintln!("skipped: log files on a {kind}: mounting is not permitted");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg(self.path()).status().is_ok_and(|status| status.success());
+        assert!(done || std::thread::panicking(), "{} is still mounted", self.path().display());
+    }
+}
+
+#[test]
+fn files_are_kept_at_their_size_with_their_end_and_one_line_about_the_rest() {
+    let logs = tempfile::tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 20000 ]; do echo line $i of rank $RANK; i=$((i+1)); done; echo short >&2";
+    let args = ["-n", "2", "-r", "0:3", "-t", "1:3", "--log-max-size", "16k", "--log-dir", path(logs.path())];
+    let output = Launcher::rankrun().args(args).args(["sh", "-c", script]).run_with_timeout(LIMIT);
+    assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), "[default1]:short\n"));
+    let run = the_run(logs.path());
+    for rank in 0..2 {
+        let read = |name: &str| fs::read_to_string(run.join(format!("attempt_0/{rank}/{name}"))).unwrap();
+        let whole: String = (0..20_000).map(|i| format!("line {i} of rank {rank}\n")).collect();
+        let text = read("stdout.log");
+        let (first, rest) = text.split_once('\n').unwrap();
+        assert_eq!(first, format!("[rankrun: {} bytes dropped]", whole.len() - rest.len()));
+        assert!(whole.ends_with(rest) && rest.starts_with("line ") && text.len() <= 16 << 10 && text.len() > 15 << 10);
+        assert_eq!(read("stderr.log"), "short\n");
+    }
+    // The console has had every line.
+    let shown: String = (0..20_000).map(|i| format!("[default1]:line {i} of rank 1\n")).collect();
+    assert!(output.stdout_text() == shown);
+}
+
+#[test]
+fn while_a_worker_writes_without_end_its_file_takes_little_disk() {
+    let logs = tempfile::tempdir().unwrap();
+    let args = ["-r", "1", "--log-max-size", "64k", "--log-dir", path(logs.path())];
+    let mut group = Group::start(
+        Pidfds::Used,
+        1,
+        &args,
+        Script::Shell("head -c 8000000 /dev/zero | tr '\\0' '\\n'; echo end; touch {wrote}; {W} wait-for {go}; exit 7"),
+    );
+    group.wait_for_files(&["wrote"]);
+    let file = the_run(logs.path()).join("attempt_0/0/stdout.log");
+    assert_eq!(fs::metadata(&file).unwrap().len(), 8_000_004);
+    eventually("the beginning is freed", LIMIT, || fs::metadata(&file).unwrap().blocks() * 512 < 100_000);
+    group.touch("go");
+    let output = group.end();
+    assert_eq!(output.code, Some(7), "{output}");
+    assert!(fs::read_to_string(&file).unwrap().ends_with("\nend\n"));
+    assert!(fs::metadata(&file).unwrap().len() <= 64 << 10);
+}
+
+#[test]
+fn the_report_has_the_last_lines_of_a_file_that_was_cut_to_its_size() {
+    let script = "i=0; while [ $i -lt 2000 ]; do echo reason $i >&2; i=$((i+1)); done; exit 3";
+    let args = ["-r", "3", "--log-max-size", "4k", "sh", "-c", script];
+    let output = Launcher::rankrun().args(args).run_with_timeout(LIMIT);
+    assert_eq!(output.code, Some(3));
+    let report = output.stderr_text();
+    assert!(report.contains("reason 1999") && !report.contains('\0'), "{report}");
+}
+
+#[test]
+fn a_size_that_is_none_is_refused_with_what_is_accepted() {
+    let output = Launcher::rankrun().args(["--log-max-size", "10Q", "true"]).run_with_timeout(LIMIT);
+    assert_eq!(output.code, Some(2));
+    let text = output.stderr_text();
+    assert!(text.contains("--log-max-size") && text.contains("`10Q`") && text.contains("k, M, G or T"), "{text}");
+}
+
+#[test]
+fn a_full_disk_is_one_warning_and_all_else_goes_on() {
+    let Some(disk) = Mounted::tmpfs() else { return };
+    // Rank 0 fills the disk and fails of it, as any program would; the others' lines come through a pipe of the launcher's.
+    let script = "if [ $RANK = 0 ]; then head -c 3000000 /dev/zero | tr '\\0' '\\n' 2>/dev/null; touch {full}; {W} wait-for {said}; exit 0; \
+                  else {W} wait-for {full}; echo alive; touch {said}; fi";
+    let args = ["-r", "0:3", "--log-dir", path(disk.path())];
+    let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
+    group.wait_for_files(&["full", "said"]);
+    let output = group.end();
+    assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), "alive\n"), "{output}");
+    let run = the_run(disk.path());
+    let expected = format!(
+        "rankrun: warning: the file system of {} is full: log and error files may be incomplete\n",
+        run.display()
+    );
+    assert_eq!(output.stderr_text(), expected);
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start_does_not_keep_a_run_from_starting() {
+    let Some(disk) = Mounted::tmpfs() else { return };
+    fs::write(disk.path().join("fill"), vec![b'x'; 2 << 20]).unwrap_err();
+    let args = ["-n", "2", "-t", "1:1", "--log-dir", path(disk.path()), "sh", "-c", "echo $RANK || exit 0"];
+    let output = Launcher::rankrun().args(args).run_with_timeout(LIMIT);
+    assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), "0\n"), "{output}");
+    let warned = output.stderr_text();
+    assert_eq!(warned.matches("is full").count(), 1, "{warned}");
+}
+
+#[test]
+fn with_a_size_a_small_disk_is_enough() {
+    let Some(disk) = Mounted::tmpfs() else { return };
+    // Ten times the disk, as fast as the beginning is freed.
+    let script = "f=${TORCHELASTIC_ERROR_FILE%/*}/stdout.log; i=0; while [ $i -lt 40 ]; do \
+                  head -c 250000 /dev/zero | tr '\\0' '\\n' || exit 9; i=$((i+1)); \
+                  while [ $(stat -c %b $f) -gt 512 ]; do sleep 0.01; done; done; echo end";
+    let args = ["-t", "1", "--log-max-size", "128k", "--log-dir", path(disk.path()), "sh", "-c", script];
+    let output = Launcher::rankrun().stdout(Stdio::null()).args(args).run_with_timeout(LIMIT);
+    assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), ""));
+    let text = fs::read_to_string(the_run(disk.path()).join("attempt_0/0/stdout.log")).unwrap();
+    assert!(text.starts_with("[rankrun: ") && text.ends_with("\nend\n") && text.len() <= 128 << 10);
+}
+
+#[test]
+fn where_a_beginning_cannot_be_freed_that_is_said_once_and_the_end_is_kept() {
+    let Some(disk) = Mounted::mount("ramfs", "mode=700") else { return };
+    let args = ["-r", "1", "--log-max-size", "16k", "--log-dir", path(disk.path())];
+    let script = "head -c 200000 /dev/zero | tr '\\0' '\\n'; echo end; {W} wait-for {go}";
+    let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
+    eventually("it is said", LIMIT, || !group.running().stderr().is_empty());
+    group.touch("go");
+    let output = group.end();
+    let said = output.stderr_text();
+    assert_eq!((output.code, said.lines().count()), (Some(0), 1), "{output}");
+    assert!(said.contains("only when the workers have ended"), "{said}");
+    for rank in 0..2 {
+        let text = fs::read_to_string(the_run(disk.path()).join(format!("attempt_0/{rank}/stdout.log"))).unwrap();
+        assert!(text.starts_with("[rankrun: ") && text.ends_with("\nend\n") && text.len() <= 16 << 10);
+    }
+}
+
+#[test]
+fn a_log_directory_that_vanishes_is_one_warning_and_console_and_result_go_on() {
+    let root = tempfile::tempdir().unwrap();
+    let logs = root.path().join("logs");
+    let args = ["-t", "1", "-r", "2", "--log-dir", path(&logs)];
+    let script = "echo before; if [ $RANK = 0 ]; then touch {up0}; else touch {up1}; fi; {W} wait-for {go}; \
+                  echo after; echo lost >&2; if [ $RANK = 0 ]; then touch {done}; exit 0; fi; {W} wait-for {done}; exit 5";
+    let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
+    group.wait_for_each("up", 2);
+    let run = the_run(&logs);
+    fs::remove_dir_all(&logs).unwrap();
+    group.touch("go");
+    let output = group.end();
+    assert_eq!(output.code, Some(5), "{output}");
+    let mut shown = output.sorted_stdout_lines();
+    shown.retain(|line| line.ends_with("after"));
+    assert_eq!(shown, ["[default0]:after", "[default1]:after"]);
+    let warning =
+        format!("rankrun: warning: log directory {} is gone, and the log and error files with it", run.display());
+    let errors = output.stderr_text();
+    assert_eq!(errors.matches("rankrun: warning: ").count(), 1, "{errors}");
+    assert!(errors.contains(&warning) && errors.contains("rank 1"), "{errors}");
+}
+
+#[test]
+fn a_file_that_a_rotator_cuts_is_followed_and_has_no_hole() {
+    let logs = tempfile::tempdir().unwrap();
+    let args = ["-t", "1", "--log-dir", path(logs.path())];
+    let script =
+        "i=0; while [ $i -lt 300 ]; do echo first $i; i=$((i+1)); done; touch {wrote}; {W} wait-for {cut}; echo second";
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let launcher = Pidfds::Used.rankrun().stdout(writer);
+    let mut group = Group::start_as(launcher, 1, &args, Script::Shell(script));
+    group.wait_for_files(&["wrote"]);
+    // What was shown may be cut: as copytruncate does, when it has its copy.
+    let first: String = (0..300).map(|i| format!("[default0]:first {i}\n")).collect();
+    let mut shown = vec![0; first.len()];
+    std::io::Read::read_exact(&mut reader, &mut shown).unwrap();
+    assert_eq!(String::from_utf8(shown).unwrap(), first);
+    let file = the_run(logs.path()).join("attempt_0/0/stdout.log");
+    File::options().write(true).open(&file).unwrap().set_len(0).unwrap();
+    group.touch("cut");
+    let output = group.end();
+    assert_eq!(output.code, Some(0), "{output}");
+    assert_eq!(std::io::read_to_string(reader).unwrap(), "[default0]:second\n");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "second\n");
+    let warned = output.stderr_text();
+    assert_eq!(warned.matches("was cut from").count(), 1, "{warned}");
+}

@@ -1,0 +1,208 @@
+//! `rankrun logs`: the files of a run, read while it goes on or afterwards, and where it finds them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rankrun::Signal;
+use rankrun_testkit::{Launcher, Output};
+use rankrun_tests::{Group, LIMIT, Pidfds, Script, kept_runs};
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are text")
+}
+
+fn logs(args: &[&str]) -> Output {
+    Launcher::rankrun().arg("logs").args(args).run_with_timeout(LIMIT)
+}
+
+#[track_caller]
+fn shown(args: &[&str]) -> String {
+    let output = logs(args);
+    assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), ""), "{output}");
+    output.stdout_text()
+}
+
+/// A run of three workers whose output is in files, in this log directory.
+fn run_three(log_dir: &Path, args: &[&str]) -> Output {
+    let script = "echo out $RANK; echo err $RANK >&2";
+    let launcher = Launcher::rankrun().args(["-n", "3", "-r", "3", "--role", "trainer", "--log-dir", path(log_dir)]);
+    launcher.args(args).args(["sh", "-c", script]).run_with_timeout(LIMIT)
+}
+
+#[test]
+fn the_files_of_a_run_are_shown_by_rank_with_the_prefixes_of_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(run_three(dir.path(), &[]).code, Some(0));
+    let all: String = (0..3).map(|r| format!("[trainer{r}]:out {r}\n[trainer{r}]:err {r}\n")).collect();
+    let run = kept_runs(dir.path()).remove(0);
+    for place in [dir.path(), &run, &dir.path().join("latest")] {
+        assert_eq!(shown(&[path(place)]), all);
+        // The run is over: nothing to wait for.
+        assert_eq!(shown(&[path(place), "--follow"]), all);
+    }
+    assert_eq!(shown(&[path(&run), "--rank", "2,0", "--stream", "err"]), "[trainer0]:err 0\n[trainer2]:err 2\n");
+    assert_eq!(shown(&["--since", "1h", path(&run), "--rank=1"]), "[trainer1]:out 1\n[trainer1]:err 1\n");
+
+    let old = fs::File::options().append(true).open(run.join("attempt_0/1/stdout.log")).unwrap();
+    old.set_modified(SystemTime::now() - Duration::from_secs(7200)).unwrap();
+    assert_eq!(shown(&["--since", "1h", path(&run), "--rank=1"]), "[trainer1]:err 1\n");
+}
+
+#[test]
+fn a_second_run_has_a_directory_of_its_own_and_is_the_latest() {
+    let dir = tempfile::tempdir().unwrap();
+    run_three(dir.path(), &["--run-id", "job-7"]);
+    let first = kept_runs(dir.path()).remove(0);
+    assert!(first.file_name().unwrap().to_str().unwrap().starts_with("job-7_"), "{first:?}");
+    let read = |run: &Path| fs::read(run.join("attempt_0/0/stdout.log")).unwrap();
+    let info = fs::read_to_string(first.join("run.json")).unwrap();
+    for part in [r#""run_id":"job-7""#, r#""role":"trainer""#, r#""local_world_size":3"#, r#""started_ns":"#] {
+        assert!(info.contains(part), "{info}");
+    }
+    let before = (read(&first), fs::metadata(first.join("run.json")).unwrap().modified().unwrap());
+    run_three(dir.path(), &["--run-id", "job-7"]);
+    let mut runs = kept_runs(dir.path());
+    runs.retain(|run| *run != first);
+    assert_eq!(runs.len(), 1);
+    assert_eq!(fs::canonicalize(dir.path().join("latest")).unwrap(), fs::canonicalize(&runs[0]).unwrap());
+    assert_eq!((read(&first), fs::metadata(first.join("run.json")).unwrap().modified().unwrap()), before);
+}
+
+#[test]
+fn a_file_named_latest_is_left_alone_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("latest"), "mine").unwrap();
+    let output = run_three(dir.path(), &[]);
+    assert_eq!(output.code, Some(0));
+    assert!(output.stderr_text().contains("latest does not point to this run"), "{output}");
+    assert_eq!(fs::read_to_string(dir.path().join("latest")).unwrap(), "mine");
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_latest_run_the_latest() {
+    let dir = tempfile::tempdir().unwrap();
+    run_three(dir.path(), &[]);
+    let latest = fs::read_link(dir.path().join("latest")).unwrap();
+    let args = ["-r", "3", "--log-dir", path(dir.path()), "no-such-program"];
+    assert_eq!(Launcher::rankrun().args(args).run_with_timeout(LIMIT).code, Some(127));
+    assert_eq!(fs::read_link(dir.path().join("latest")).unwrap(), latest);
+    assert_eq!(kept_runs(dir.path()).len(), 1);
+}
+
+/// A run whose workers write `first`, wait for `go`, and write `last`.
+fn run_that_goes_on(log_dir: &Path) -> Group {
+    let script = "echo first $RANK; touch {up$RANK}; {W} wait-for {go}; echo last $RANK";
+    // The group's files are known by a name without a `$`.
+    let script = script.replace("touch {up$RANK}", "if [ $RANK = 0 ]; then touch {up0}; else touch {up1}; fi");
+    let mut group = Group::start(Pidfds::Used, 2, &["-r", "1", "--log-dir", path(log_dir)], Script::Shell(&script));
+    group.wait_for_each("up", 2);
+    group
+}
+
+#[test]
+fn a_run_that_goes_on_is_followed_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut group = run_that_goes_on(dir.path());
+    let mut before: Vec<String> = shown(&[path(dir.path())]).lines().map(str::to_owned).collect();
+    before.sort();
+    assert_eq!(before, ["[default0]:first 0", "[default1]:first 1"]);
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut following = Launcher::rankrun().args(["logs", "-f", path(dir.path())]).stdout(writer).spawn();
+    let mut reader = BufReader::new(reader);
+    let mut lines = || {
+        let mut two = [String::new(), String::new()];
+        two.iter_mut().for_each(|line| assert!(reader.read_line(line).unwrap() > 0));
+        two.sort();
+        two.concat()
+    };
+    assert_eq!(lines(), "[default0]:first 0\n[default1]:first 1\n");
+    assert!(!following.has_ended(), "the run goes on");
+    group.touch("go");
+    assert_eq!(lines(), "[default0]:last 0\n[default1]:last 1\n");
+    assert_eq!(following.wait_timeout(LIMIT).code, Some(0));
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert_eq!(group.end().code, Some(0));
+}
+
+#[test]
+fn following_ends_when_its_reader_goes_away_or_it_is_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut group = run_that_goes_on(dir.path());
+    for interrupted in [false, true] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut following = Launcher::rankrun().args(["logs", "-f", path(dir.path())]).stdout(writer).spawn();
+        let mut reader = BufReader::new(reader);
+        let mut line = String::new();
+        assert!(reader.read_line(&mut line).unwrap() > 0);
+        if interrupted {
+            following.signal(Signal::INT);
+            assert_eq!(following.wait_timeout(LIMIT).signal, Some(Signal::INT));
+        } else {
+            drop(reader);
+            assert_eq!(following.wait_timeout(LIMIT).code, Some(0));
+        }
+    }
+    group.touch("go");
+    assert_eq!(group.end().code, Some(0));
+}
+
+#[test]
+fn a_killed_launcher_ends_the_following_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut group = run_that_goes_on(dir.path());
+    let mut following = Launcher::rankrun().args(["logs", "-f", path(dir.path())]).spawn();
+    group.signal(Signal::KILL);
+    assert_eq!(following.wait_timeout(LIMIT).code, Some(0));
+    group.running().wait_timeout(LIMIT);
+    rankrun_testkit::eventually("the workers are gone", LIMIT, || group.left().is_empty());
+}
+
+#[test]
+fn what_is_no_run_or_no_rank_is_wrong_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str], words: &[&str]| {
+        let output = logs(args);
+        assert_eq!(output.code, Some(2), "{output}");
+        let text = output.stderr_text();
+        assert!(text.lines().count() == 1 && words.iter().all(|word| text.contains(word)), "{text}");
+    };
+    refused(&[path(dir.path())], &["neither a run's directory"]);
+    refused(&[path(&dir.path().join("none"))], &["/none", "no such directory"]);
+    refused(&[], &["DIR", "rankrun logs --help"]);
+    run_three(dir.path(), &[]);
+    refused(&[path(dir.path()), "--rank", "7"], &["no rank 7", "0 to 2"]);
+    refused(&[path(dir.path()), "--since", "whenever"], &["--since", "10m"]);
+}
+
+#[test]
+fn a_run_without_captured_output_shows_nothing_and_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--log-dir", path(dir.path()), "true"];
+    assert_eq!(Launcher::rankrun().args(args).run_with_timeout(LIMIT).code, Some(0));
+    let output = logs(&[path(dir.path())]);
+    assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), ""));
+    assert!(output.stderr_text().contains("no output was captured"), "{output}");
+}
+
+#[test]
+fn a_program_called_logs_can_still_be_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let program: PathBuf = dir.path().join("logs");
+    fs::write(&program, "#!/bin/sh\necho the program $1\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let paths = std::env::join_paths(
+        std::iter::once(dir.path().to_owned()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let paths = paths.unwrap();
+    for line in [&["--", "logs", "x"][..], &["./logs", "x"], &["-n", "1", "logs", "x"]] {
+        let launcher = Launcher::rankrun().env("PATH", &paths).current_dir(dir.path()).args(line);
+        let output = launcher.run_with_timeout(LIMIT);
+        assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), "the program x\n"), "{output}");
+    }
+}
