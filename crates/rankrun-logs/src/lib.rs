@@ -7,7 +7,8 @@
 //!   for
 //!   another layout. [`open_log`] opens a file for a worker.
 //! - [`Tail`] follows the files with one thread and writes each line, whole, once and with its prefix, to the console;
-//!   [`LineSplitter`] is the pure part that cuts bytes into lines.
+//!   [`LineSplitter`] is the pure part that cuts bytes into lines. [`TailOptions`] says what becomes of progress bars and
+//!   colours, and which lines go to files of their own; [`PrefixTemplate`] what stands before a line.
 //! - [`Run`] finds and reads the files afterwards; [`RunInfo`] is what a run says about itself for that.
 //! - [`LogLimiter`] keeps files that grow without end at about a size; their end is kept, always.
 //!
@@ -16,27 +17,34 @@
 
 mod default_specs;
 mod error;
+mod filter;
 mod health;
 mod last_lines;
 mod latest;
 mod limit;
+mod lines;
 mod made;
 mod open;
+mod options;
 mod prefix;
 mod run;
 mod run_info;
+mod sgr;
 mod sparse;
 mod specs;
 mod splitter;
 mod tail;
+mod utc;
 
 pub use default_specs::{DEFAULT_RUN_ID, DefaultLogsSpecs};
 pub use error::LogsError;
+pub use filter::{LineFilter, LineFilterError};
 pub use health::doubts;
 pub use last_lines::last_lines;
 pub use limit::{LogLimiter, LogSize, ParseLogSizeError};
 pub use open::open_log;
-pub use prefix::line_prefix;
+pub use options::{ColorChoice, Progress, TailOptions};
+pub use prefix::{LinePrefix, ParsePrefixError, PrefixTemplate, PrefixValues, line_prefix};
 pub use run::{Run, RunLog, WriteLinesError};
 pub use run_info::{RunInfo, RunMark};
 pub use specs::{Env, LogsDest, LogsSpecs};

@@ -28,7 +28,7 @@ pub const CONTINUES: &[u8] = b" [rankrun: line continues]";
 /// ```
 #[derive(Debug, Default, Clone)]
 pub struct LineSplitter {
-    partial: Vec<u8>,
+    pub(crate) partial: Vec<u8>,
 }
 
 impl LineSplitter {

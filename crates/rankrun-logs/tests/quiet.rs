@@ -25,7 +25,7 @@ fn silent_files_and_a_blocked_console_cause_no_wake_up() {
     let dir = tempfile::tempdir().unwrap();
     let paths: Vec<_> = (0..64).map(|i| dir.path().join(i.to_string())).collect();
     let mut workers: Vec<_> = paths.iter().map(|path| open_log(path).unwrap()).collect();
-    let sources = paths.iter().map(|path| TailSource { path: path.clone(), prefix: vec![b'>'], sink: SinkId::Stdout });
+    let sources = paths.iter().map(|path| TailSource { path: path.clone(), prefix: ">".into(), sink: SinkId::Stdout });
     let (mut reader, writer) = std::io::pipe().unwrap();
     let consoles = Consoles { stdout: writer.try_clone().unwrap().into(), stderr: writer.into() };
     let _tail = Tail::start(sources.collect(), consoles).unwrap();

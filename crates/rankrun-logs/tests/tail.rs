@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rankrun_logs::{
-    Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailSource, line_prefix, open_log,
+    Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailOptions, TailSource, line_prefix, open_log,
 };
 
 /// Far enough away that only a fault reaches it.
@@ -32,7 +32,7 @@ impl Group {
         for (local_rank, sink) in sinks.iter().enumerate() {
             let path = group.path(local_rank);
             group.workers.push(open_log(&path).unwrap());
-            group.sources.push(TailSource { path, prefix: prefix(local_rank), sink: *sink });
+            group.sources.push(TailSource { path, prefix: prefix(local_rank).into(), sink: *sink });
         }
         group
     }
@@ -148,7 +148,7 @@ fn each_line_of_many_ranks_is_shown_once_whole_and_in_order_and_the_files_stay_e
 
 #[test]
 fn without_inotify_the_same_is_shown() {
-    many_ranks(Tail::start_with_timer);
+    many_ranks(|sources, consoles| TailOptions::new().timer().start(sources, consoles));
 }
 
 #[test]

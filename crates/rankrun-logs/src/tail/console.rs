@@ -1,7 +1,7 @@
 //! Writing to a console without ever waiting for its reader: [`Console`]. Not here: what is written, and when.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 
@@ -17,6 +17,9 @@ const PIECE: usize = 4096;
 /// The most that is written in one piece where that neither waits nor comes apart: to a file or an empty pipe.
 const LARGE_PIECE: usize = 64 * 1024;
 
+/// The width of a terminal that does not say.
+const USUAL_COLUMNS: usize = 80;
+
 /// Major device numbers of Linux: the memory devices (null, zero, full) and the pseudo-terminals' worker ends.
 const MAJOR_MEMORY: u64 = 1;
 const MAJOR_PTS: std::ops::RangeInclusive<u64> = 136..=143;
@@ -28,6 +31,7 @@ pub(crate) struct Console {
     kind: Kind,
     /// Device and inode: two consoles with the same are one.
     identity: Option<(u64, u64)>,
+    terminal: bool,
     crowd: Crowd,
 }
 
@@ -58,13 +62,14 @@ impl Console {
     /// own; where that cannot be had the given one is used with care.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         let file = File::from(fd);
+        let terminal = file.is_terminal();
         let Ok(meta) = file.metadata() else {
-            return Self { file, kind: Kind::Shared, identity: None, crowd: Crowd::default() };
+            return Self { file, kind: Kind::Shared, identity: None, terminal, crowd: Crowd::default() };
         };
         let identity = Some((meta.dev(), meta.ino()));
         let device = meta.file_type().is_char_device().then(|| nix::sys::stat::major(meta.rdev()));
         if meta.is_file() || device == Some(MAJOR_MEMORY) {
-            return Self { file, kind: Kind::File, identity, crowd: Crowd::default() };
+            return Self { file, kind: Kind::File, identity, terminal, crowd: Crowd::default() };
         }
         let own = if meta.file_type().is_fifo() {
             // A capacity that cannot be had is the least there is.
@@ -73,20 +78,33 @@ impl Console {
         } else if device.is_some_and(|major| MAJOR_PTS.contains(&major)) {
             Kind::OwnTerminal
         } else {
-            return Self { file, kind: Kind::Shared, identity, crowd: Crowd::default() };
+            return Self { file, kind: Kind::Shared, identity, terminal, crowd: Crowd::default() };
         };
         match open_again(&file) {
             // What /proc gave must be the same thing.
             Ok(again) if again.metadata().is_ok_and(|meta| Some((meta.dev(), meta.ino())) == identity) => {
-                Self { file: again, kind: own, identity, crowd: Crowd::default() }
+                Self { file: again, kind: own, identity, terminal, crowd: Crowd::default() }
             }
-            _ => Self { file, kind: Kind::Shared, identity, crowd: Crowd::default() },
+            _ => Self { file, kind: Kind::Shared, identity, terminal, crowd: Crowd::default() },
         }
     }
 
     /// Whether both write to the same pipe, terminal or file.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.identity.is_some() && self.identity == other.identity
+    }
+
+    /// Whether a person may look at it.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// How wide the terminal is now; what most have where it does not say.
+    pub(crate) fn columns(&self) -> usize {
+        match rustix::termios::tcgetwinsize(&self.file) {
+            Ok(size) if size.ws_col > 0 => size.ws_col.into(),
+            _ => USUAL_COLUMNS,
+        }
     }
 
     /// Writes the first bytes of `bytes`, as many as the console takes at once, whole lines where it can.

@@ -2,7 +2,11 @@
 //!
 //! Not here: files, consoles, threads, clocks. The engine feeds it and carries out what it says.
 
-use crate::splitter::LineSplitter;
+use std::time::SystemTime;
+
+use super::row::{self, Frame, Row};
+use crate::lines::{Lines, Shape};
+use crate::prefix::LinePrefix;
 
 /// An output with this many bytes waiting takes no more: its sources are not read until some are written.
 ///
@@ -16,12 +20,49 @@ pub(crate) struct TailCore {
     outputs: Vec<Output>,
 }
 
+/// A source to be.
+#[derive(Debug, Clone)]
+pub(crate) struct CoreSource {
+    pub(crate) prefix: LinePrefix,
+    /// Whether its prefix has a colour.
+    pub(crate) colored: bool,
+    /// How many blanks follow its prefix.
+    pub(crate) pad: usize,
+    pub(crate) shape: Shape,
+    pub(crate) output: usize,
+}
+
 #[derive(Debug)]
 struct Source {
-    splitter: LineSplitter,
-    prefix: Vec<u8>,
+    lines: Lines,
+    prefix: LinePrefix,
+    colored: bool,
+    pad: usize,
+    /// The prefix as bytes, for a line of now.
+    shown_prefix: Vec<u8>,
     output: usize,
     dirty: bool,
+    /// Its prefix is not whole yet: it is not read.
+    held: bool,
+}
+
+impl Source {
+    fn frame(&self) -> Frame {
+        match self.lines.frame() {
+            None => Frame::None,
+            Some(_) if self.lines.has_new_frame() => Frame::New,
+            Some(_) => Frame::Old,
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.dirty && !self.held
+    }
+
+    fn make_prefix(&mut self, now: SystemTime) {
+        self.shown_prefix.clear();
+        self.prefix.append(now, self.colored, self.pad, &mut self.shown_prefix);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -32,6 +73,8 @@ struct Output {
     sources: Vec<usize>,
     /// Where among `sources` the next turn begins.
     turn: usize,
+    /// Of a terminal on which progress bars live.
+    row: Option<Row>,
 }
 
 impl Output {
@@ -47,17 +90,61 @@ impl Output {
         }
         &mut self.pending
     }
+
+    /// Lets lines be appended; those that are take the place of a frame that is shown.
+    fn append(&mut self, lines: impl FnOnce(&mut Vec<u8>)) {
+        if self.closed {
+            return;
+        }
+        let erase = self.row.as_ref().is_some_and(|row| row.shown);
+        let buffer = self.buffer();
+        let start = buffer.len();
+        if erase {
+            buffer.extend_from_slice(row::ERASE);
+        }
+        let before = buffer.len();
+        lines(buffer);
+        if !erase {
+            return;
+        }
+        if buffer.len() == before {
+            buffer.truncate(start);
+        } else if let Some(row) = &mut self.row {
+            row.shown = false;
+        }
+    }
 }
 
 impl TailCore {
-    /// A core with `outputs` outputs and, for each source, its prefix and its output.
-    pub(crate) fn new(sources: Vec<(Vec<u8>, usize)>, outputs: usize) -> Self {
-        let mut core = Self { sources: Vec::new(), outputs: (0..outputs).map(|_| Output::default()).collect() };
-        for (i, (prefix, output)) in sources.into_iter().enumerate() {
-            core.outputs[output].sources.push(i);
-            core.sources.push(Source { splitter: LineSplitter::new(), prefix, output, dirty: false });
+    /// A core with these sources and as many outputs as `live` has; true for those on which progress bars live.
+    pub(crate) fn new(sources: Vec<CoreSource>, live: &[bool]) -> Self {
+        let output = |live: &bool| Output { row: live.then(Row::default), ..Output::default() };
+        let mut core = Self { sources: Vec::new(), outputs: live.iter().map(output).collect() };
+        for (i, source) in sources.into_iter().enumerate() {
+            core.outputs[source.output].sources.push(i);
+            let mut source = Source {
+                lines: Lines::new(source.shape),
+                held: source.prefix.needs_pid(),
+                prefix: source.prefix,
+                colored: source.colored,
+                pad: source.pad,
+                shown_prefix: Vec::new(),
+                output: source.output,
+                dirty: false,
+            };
+            source.make_prefix(SystemTime::UNIX_EPOCH);
+            core.sources.push(source);
         }
         core
+    }
+
+    /// Says which process a source's lines are of, or that none will be: from now on it is read.
+    pub(crate) fn set_pid(&mut self, source: usize, pid: Option<u32>) {
+        let source = &mut self.sources[source];
+        if std::mem::take(&mut source.held) {
+            source.prefix.set_pid(pid);
+            source.make_prefix(SystemTime::UNIX_EPOCH);
+        }
     }
 
     /// Says that a source may have bytes to read.
@@ -77,7 +164,7 @@ impl TailCore {
             for step in 0..count {
                 let place = (output.turn + step) % count;
                 let source = output.sources[place];
-                if self.sources[source].dirty {
+                if self.sources[source].is_ready() {
                     output.turn = (place + 1) % count;
                     return Some(source);
                 }
@@ -90,25 +177,46 @@ impl TailCore {
     pub(crate) fn has_work(&self) -> bool {
         self.outputs
             .iter()
-            .any(|output| output.takes_more() && output.sources.iter().any(|source| self.sources[*source].dirty))
+            .any(|output| output.takes_more() && output.sources.iter().any(|source| self.sources[*source].is_ready()))
     }
 
-    /// Takes the next bytes of a source.
-    pub(crate) fn feed(&mut self, source: usize, chunk: &[u8]) {
+    /// Takes the next bytes of a source, which were read now.
+    pub(crate) fn feed(&mut self, source: usize, chunk: &[u8], now: impl FnOnce() -> SystemTime) {
         let source = &mut self.sources[source];
-        let output = &mut self.outputs[source.output];
-        if !output.closed {
-            source.splitter.push(chunk, &source.prefix, output.buffer());
+        if source.prefix.is_timed() {
+            source.make_prefix(now());
         }
+        self.outputs[source.output].append(|out| source.lines.push(chunk, &source.shown_prefix, out));
     }
 
     /// Ends a source's unfinished line, at the end or where the file was cut.
     pub(crate) fn finish_line(&mut self, source: usize) {
         let source = &mut self.sources[source];
-        let output = &mut self.outputs[source.output];
-        if !output.closed {
-            source.splitter.finish(&source.prefix, output.buffer());
+        self.outputs[source.output].append(|out| source.lines.finish(&source.shown_prefix, out));
+    }
+
+    /// Whether the newest state of a progress bar is to be drawn, now that the output has taken all lines.
+    pub(crate) fn wants_draw(&self, output: usize) -> bool {
+        let output = &self.outputs[output];
+        let idle = !output.closed && output.pending.len() == output.written;
+        let wants = |row: &Row| row.wants_draw(&output.sources, |source| self.sources[source].frame());
+        idle && output.row.as_ref().is_some_and(wants)
+    }
+
+    /// Draws the newest state of the progress bar whose turn it is, in a row of `columns`.
+    pub(crate) fn draw(&mut self, output: usize, columns: usize) {
+        if !self.wants_draw(output) {
+            return;
         }
+        let output = &mut self.outputs[output];
+        let Some(row) = &mut output.row else { return };
+        let Some(source) = row.next(&output.sources, |source| self.sources[source].frame()) else { return };
+        row.shown = true;
+        let source = &mut self.sources[source];
+        let width = source.prefix.width() + source.pad;
+        let frame = source.lines.frame().unwrap_or_default();
+        row::draw(&source.shown_prefix, width, frame, columns, output.buffer());
+        source.lines.frame_shown();
     }
 
     /// The output of a source.
@@ -151,7 +259,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::splitter::model;
+    use crate::lines::model;
+    use crate::lines::tests::{shapes, streams};
 
     /// What may happen to a core; the numbers are reduced to what exists.
     #[derive(Debug, Clone)]
@@ -163,12 +272,16 @@ mod tests {
         /// The console takes up to so many bytes.
         Write(usize, usize),
         Close(usize),
+        /// Time has come to draw in a terminal's last row.
+        Draw,
     }
 
+    /// Output 0 is a terminal, output 1 is not.
+    const LIVE: [bool; 2] = [true, false];
+
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let byte = prop_oneof![3 => any::<u8>(), 1 => Just(b'\n')];
         let bytes = prop_oneof![
-            9 => prop::collection::vec(byte, 0..40),
+            9 => streams(),
             1 => (0..3 * HIGH_WATER).prop_map(|n| vec![b'x'; n]),
         ];
         let step = prop_oneof![
@@ -176,8 +289,9 @@ mod tests {
             30 => (1..100_000_usize).prop_map(Step::Read),
             30 => (any::<usize>(), 0..100_000_usize).prop_map(|(output, n)| Step::Write(output, n)),
             1 => any::<usize>().prop_map(Step::Close),
+            20 => Just(Step::Draw),
         ];
-        prop::collection::vec(step, 0..80)
+        prop::collection::vec(step, 0..60)
     }
 
     /// Files and consoles in memory around a core.
@@ -189,13 +303,13 @@ mod tests {
     }
 
     impl World {
-        fn new(outputs_of: &[usize], outputs: usize) -> Self {
-            let sources = outputs_of.iter().enumerate().map(|(i, o)| (prefix(i), *o)).collect();
+        fn new(sources: Vec<CoreSource>) -> Self {
+            let count = sources.len();
             Self {
-                core: TailCore::new(sources, outputs),
-                files: vec![Vec::new(); outputs_of.len()],
-                read: vec![0; outputs_of.len()],
-                shown: vec![Vec::new(); outputs],
+                core: TailCore::new(sources, &LIVE),
+                files: vec![Vec::new(); count],
+                read: vec![0; count],
+                shown: vec![Vec::new(); LIVE.len()],
             }
         }
 
@@ -206,7 +320,7 @@ mod tests {
             };
             let start = self.read[source];
             let end = self.files[source].len().min(start + limit);
-            self.core.feed(source, &self.files[source][start..end]);
+            self.core.feed(source, &self.files[source][start..end], || SystemTime::UNIX_EPOCH);
             self.read[source] = end;
             if end == self.files[source].len() {
                 self.core.mark_clean(source);
@@ -226,6 +340,16 @@ mod tests {
         format!("<{source}>").into_bytes()
     }
 
+    fn source(number: usize, output: usize, shape: Shape) -> CoreSource {
+        CoreSource { prefix: prefix(number).into(), colored: false, pad: 0, shape, output }
+    }
+
+    fn plain(outputs_of: &[usize]) -> TailCore {
+        let source = |output: &usize| CoreSource { prefix: "".into(), ..source(0, *output, Shape::default()) };
+        let sources = outputs_of.iter().map(source);
+        TailCore::new(sources.collect(), &LIVE)
+    }
+
     /// The lines of a console that begin with a source's prefix; what the source wrote stands behind a prefix.
     fn lines_of(shown: &[u8], source: usize) -> Vec<u8> {
         shown
@@ -236,15 +360,39 @@ mod tests {
             .collect()
     }
 
+    /// What stays of a terminal's bytes: the frames of its last row are erased by what follows.
+    fn without_rows(shown: &[u8]) -> Vec<u8> {
+        let mut lines = Vec::new();
+        let mut rest = shown;
+        while !rest.is_empty() {
+            rest = rest.strip_prefix(row::ERASE).unwrap_or(rest);
+            let end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
+            let line_end = rest[end..].iter().position(|byte| *byte != b'\r').map_or(rest.len(), |at| end + at);
+            if rest.get(line_end) == Some(&b'\n') {
+                lines.extend_from_slice(&rest[..=line_end]);
+                rest = &rest[line_end + 1..];
+            } else {
+                rest = &rest[line_end..];
+            }
+        }
+        lines
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
         #[test]
         fn each_line_is_shown_once_whole_prefixed_and_in_its_ranks_order(
-            outputs_of in prop::collection::vec(0..2_usize, 1..5),
+            sources in prop::collection::vec((0..2_usize, shapes()), 1..5),
             steps in steps(),
         ) {
-            let mut world = World::new(&outputs_of, 2);
+            let sources: Vec<CoreSource> = sources
+                .into_iter()
+                .enumerate()
+                // Where progress bars live, nothing but their last state is in a line.
+                .map(|(i, (output, shape))| source(i, output, Shape { frames: shape.frames || LIVE[output], ..shape }))
+                .collect();
+            let mut world = World::new(sources.clone());
             for step in steps {
                 match step {
                     Step::Append(source, bytes) => {
@@ -257,9 +405,10 @@ mod tests {
                     }
                     Step::Write(output, limit) => world.write(output % 2, limit),
                     Step::Close(output) => world.core.close(output % 2),
+                    Step::Draw => world.core.draw(0, 40),
                 }
-                // Bounded: the high water mark, a chunk, and prefixes of at most three bytes for each byte of it.
-                prop_assert!((0..2).all(|output| world.core.pending(output).len() <= HIGH_WATER + 500_000));
+                // Bounded: the high water mark, a chunk, and prefixes and resets of at most seven bytes for each byte of it.
+                prop_assert!((0..2).all(|output| world.core.pending(output).len() <= HIGH_WATER + 900_000));
             }
             loop {
                 world.write(0, usize::MAX);
@@ -274,16 +423,17 @@ mod tests {
             world.write(0, usize::MAX);
             world.write(1, usize::MAX);
 
+            world.shown[0] = without_rows(&world.shown[0]);
             let mut total = [0; 2];
-            for (source, output) in outputs_of.iter().copied().enumerate() {
-                let want = model(&world.files[source], &prefix(source));
+            for (number, CoreSource { output, shape, .. }) in sources.into_iter().enumerate() {
+                let want = model(&world.files[number], &prefix(number), &shape);
                 total[output] += want.len();
-                let got = lines_of(&world.shown[output], source);
+                let got = lines_of(&world.shown[output], number);
                 if world.core.is_closed(output) {
                     // Cut where the console went away, perhaps in the middle of a line, but nothing else.
                     prop_assert!(want.starts_with(&got));
                 } else {
-                    prop_assert!(got == want, "source {source}");
+                    prop_assert!(got == want, "source {number}");
                 }
             }
             for (output, total) in total.into_iter().enumerate() {
@@ -294,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_always_has_more_does_not_starve_the_others() {
-        let mut core = TailCore::new(vec![(vec![], 0), (vec![], 0), (vec![], 0)], 1);
+        let mut core = plain(&[0, 0, 0]);
         (0..3).for_each(|source| core.mark_dirty(source));
         let turns: Vec<_> = (0..6).map(|_| core.next_source()).collect();
         assert_eq!(turns, [0, 1, 2, 0, 1, 2].map(Some));
@@ -302,10 +452,10 @@ mod tests {
 
     #[test]
     fn a_full_output_stops_its_own_sources_only_and_they_go_on_where_they_stopped() {
-        let mut core = TailCore::new(vec![(vec![], 0), (vec![], 1), (vec![], 0)], 2);
+        let mut core = plain(&[0, 1, 0]);
         (0..3).for_each(|source| core.mark_dirty(source));
         assert_eq!(core.next_source(), Some(0));
-        core.feed(0, &[b'\n'; HIGH_WATER]);
+        core.feed(0, &[b'\n'; HIGH_WATER], || SystemTime::UNIX_EPOCH);
         assert_eq!((core.next_source(), core.next_source()), (Some(1), Some(1)));
         core.mark_clean(1);
         assert_eq!((core.next_source(), core.has_work()), (None, false));
@@ -315,12 +465,63 @@ mod tests {
 
     #[test]
     fn a_closed_output_takes_nothing_and_holds_nothing() {
-        let mut core = TailCore::new(vec![(vec![], 0)], 1);
+        let mut core = plain(&[0]);
         core.mark_dirty(0);
-        core.feed(0, b"a\n");
+        core.feed(0, b"a\n", || SystemTime::UNIX_EPOCH);
         core.close(0);
-        core.feed(0, b"b\n");
+        core.feed(0, b"b\n", || SystemTime::UNIX_EPOCH);
         assert_eq!(core.pending(0), b"");
         assert_eq!(core.next_source(), None);
+    }
+    #[test]
+    fn a_source_is_not_read_before_its_process_is_known() {
+        let pid: crate::PrefixTemplate = "${pid}:".parse().unwrap();
+        let values = crate::PrefixValues { role_name: "", local_rank: 0, rank: "", hostname: "", stream: "" };
+        let mut core =
+            TailCore::new(vec![CoreSource { prefix: pid.prefix(values), ..source(0, 1, Shape::default()) }], &LIVE);
+        core.mark_dirty(0);
+        assert_eq!((core.next_source(), core.has_work()), (None, false));
+        core.set_pid(0, Some(42));
+        assert_eq!((core.next_source(), core.has_work()), (Some(0), true));
+        core.feed(0, b"a\n", || SystemTime::UNIX_EPOCH);
+        assert_eq!(core.pending(1), b"42:a\n");
+    }
+
+    #[test]
+    fn each_chunk_has_its_time() {
+        let time: crate::PrefixTemplate = "${time} ".parse().unwrap();
+        let values = crate::PrefixValues { role_name: "", local_rank: 0, rank: "", hostname: "", stream: "" };
+        let mut core =
+            TailCore::new(vec![CoreSource { prefix: time.prefix(values), ..source(0, 1, Shape::default()) }], &LIVE);
+        for second in [1, 2] {
+            core.feed(0, b"a\n", || SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second));
+        }
+        assert_eq!(core.pending(1), b"1970-01-01T00:00:01.000Z a\n1970-01-01T00:00:02.000Z a\n");
+    }
+
+    #[test]
+    fn the_newest_frame_lives_in_the_last_row_until_a_line_takes_its_place() {
+        let frames = Shape { frames: true, ..Shape::default() };
+        let mut core = TailCore::new(vec![source(0, 0, frames.clone()), source(1, 0, frames)], &LIVE);
+        let now = || SystemTime::UNIX_EPOCH;
+        let take = |core: &mut TailCore| {
+            let taken = core.pending(0).escape_ascii().to_string();
+            core.wrote(0, core.pending(0).len());
+            taken
+        };
+        core.feed(0, b"\r10%\r20%", now);
+        assert!(core.wants_draw(0));
+        core.draw(0, 80);
+        assert!(!core.wants_draw(0), "nothing is drawn while something waits to be written");
+        assert_eq!(take(&mut core), "\\x1b[K<0>20%\\r");
+        core.feed(1, b"line\n", now);
+        assert_eq!(take(&mut core), "\\x1b[K<1>line\\n");
+        core.draw(0, 80);
+        assert_eq!(take(&mut core), "\\x1b[K<0>20%\\r");
+        core.feed(0, b"\r100%\n", now);
+        assert_eq!(take(&mut core), "\\x1b[K<0>100%\\n");
+        assert!(!core.wants_draw(0));
+        core.feed(1, b"half a line", now);
+        assert!(!core.wants_draw(0), "an unfinished line is no frame");
     }
 }

@@ -14,16 +14,16 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 
-use super::console::Console;
 use super::core::TailCore;
+use super::outputs::{Output, Plan};
 use super::watch::{Told, Watcher};
-use super::{Consoles, DrainOutcome, IncompleteDrain, Request, Shared, SinkId, TailSource, lock};
+use super::{DrainOutcome, IncompleteDrain, Request, Shared, lock};
 use crate::sparse::data_from;
 
 /// How much is read of a file at once, in bytes.
@@ -33,12 +33,18 @@ const CHUNK: usize = 64 * 1024;
 const TICK: Duration = Duration::from_millis(1);
 const LONGEST_TICK: Duration = Duration::from_millis(20);
 
+/// The time between two draws of a progress bar.
+const DRAW: Duration = Duration::from_millis(100);
+
 /// The thread's state.
 pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     core: TailCore,
     files: Vec<Followed>,
-    consoles: Vec<Output>,
+    outputs: Vec<Output>,
+    /// Which sources are of each source that was given, for what is told of those.
+    given: Vec<Vec<usize>>,
+    last_draw: Option<Instant>,
     watcher: Option<Watcher>,
     buffer: Box<[u8]>,
     tick: Tick,
@@ -63,14 +69,6 @@ struct Followed {
     dead: bool,
 }
 
-struct Output {
-    console: Console,
-    id: SinkId,
-    /// It took nothing the last time; poll(2) says when it may again.
-    blocked: bool,
-    failed: Option<IncompleteDrain>,
-}
-
 struct Tick {
     next: Option<Instant>,
     interval: Duration,
@@ -84,42 +82,28 @@ struct Ending {
 }
 
 impl Engine {
-    pub(super) fn new(
-        sources: Vec<TailSource>,
-        files: Vec<File>,
-        consoles: Consoles,
-        watcher: Option<Watcher>,
-        shared: Arc<Shared>,
-    ) -> Self {
-        let output = |id, fd| Output { console: Console::new(fd), id, blocked: false, failed: None };
-        let mut outputs = vec![output(SinkId::Stdout, consoles.stdout), output(SinkId::Stderr, consoles.stderr)];
-        if outputs[0].console.is_same(&outputs[1].console) {
-            outputs.pop();
-        }
-        let last = outputs.len() - 1;
-        let output_of = |sink| if sink == SinkId::Stdout { 0 } else { last };
-        let mut lines = Vec::new();
-        let mut followed = Vec::new();
-        for (source, file) in sources.into_iter().zip(files) {
-            lines.push((source.prefix, output_of(source.sink)));
-            followed.push(Followed {
-                offset: data_from(&file, 0),
-                by_fd: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
-                file,
-                path: source.path,
-                watch: None,
-                ticking: false,
-                target: None,
-                dead: false,
-            });
-        }
-        let mut core = TailCore::new(lines, outputs.len());
-        (0..followed.len()).for_each(|source| core.mark_dirty(source));
+    pub(super) fn new(plan: Plan, watcher: Option<Watcher>, shared: Arc<Shared>) -> Self {
+        let followed = plan.files.into_iter().map(|(path, file)| Followed {
+            offset: data_from(&file, 0),
+            by_fd: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+            file,
+            path,
+            watch: None,
+            ticking: false,
+            target: None,
+            dead: false,
+        });
+        let files: Vec<Followed> = followed.collect();
+        let live: Vec<bool> = plan.outputs.iter().map(|output| output.live).collect();
+        let mut core = TailCore::new(plan.sources, &live);
+        (0..files.len()).for_each(|source| core.mark_dirty(source));
         Self {
             shared,
             core,
-            files: followed,
-            consoles: outputs,
+            files,
+            outputs: plan.outputs,
+            given: plan.given,
+            last_draw: None,
             watcher,
             buffer: vec![0; CHUNK].into(),
             tick: Tick { next: None, interval: TICK },
@@ -142,6 +126,7 @@ impl Engine {
                 self.read(source, now);
             }
             self.flush();
+            self.draw(Instant::now());
             if let Some(outcome) = self.ended(Instant::now()) {
                 return outcome;
             }
@@ -150,6 +135,11 @@ impl Engine {
     }
 
     fn take_request(&mut self, now: Instant) {
+        for (given, pid) in std::mem::take(&mut *lock(&self.shared.pids)) {
+            for source in self.given.get(given).into_iter().flatten() {
+                self.core.set_pid(*source, Some(pid));
+            }
+        }
         let Some(request) = lock(&self.shared.request).take() else { return };
         if let Some(ending) = &mut self.ending {
             ending.request = request;
@@ -158,6 +148,8 @@ impl Engine {
         self.ending = Some(Ending { request, since: now, flushing: false });
         for (source, followed) in self.files.iter_mut().enumerate() {
             followed.target = followed.file.metadata().map(|meta| meta.len()).ok();
+            // Of a worker that was not started there will be none.
+            self.core.set_pid(source, None);
             if !followed.dead {
                 self.core.mark_dirty(source);
             }
@@ -199,7 +191,7 @@ impl Engine {
                 }
                 followed.offset += count as u64;
                 self.shared.positions.set(source, followed.offset);
-                self.core.feed(source, &self.buffer[..count]);
+                self.core.feed(source, &self.buffer[..count], SystemTime::now);
                 self.last_read = now;
                 self.tick.interval = TICK;
                 if count < self.buffer.len() {
@@ -273,7 +265,7 @@ impl Engine {
 
     /// Writes what is pending, as much as the consoles take at once.
     fn flush(&mut self) {
-        for (i, output) in self.consoles.iter_mut().enumerate() {
+        for (i, output) in self.outputs.iter_mut().enumerate() {
             while !output.blocked && !self.core.pending(i).is_empty() {
                 match output.console.write_some(self.core.pending(i)) {
                     Ok(count) => {
@@ -286,17 +278,31 @@ impl Engine {
                         (0..self.files.len())
                             .filter(|source| self.core.output_of(*source) == i)
                             .for_each(|source| self.shared.positions.set(source, u64::MAX));
-                        if error.kind() == io::ErrorKind::BrokenPipe {
-                            log::debug!("nobody reads {} any more: output goes to the log files only", output.id);
-                        } else {
-                            log::warn!("writing to {} failed, output goes to the log files only: {error}", output.id);
-                            let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
-                            output.failed = Some(IncompleteDrain::ConsoleFailed { console: output.id, errno });
-                        }
+                        output.fail(&error);
                     }
                 }
             }
         }
+    }
+
+    /// Shows the newest state of progress bars, if it is time.
+    fn draw(&mut self, now: Instant) {
+        if self.draw_at().is_none_or(|at| at > now) {
+            return;
+        }
+        self.last_draw = Some(now);
+        for (i, output) in self.outputs.iter().enumerate() {
+            if self.core.wants_draw(i) {
+                self.core.draw(i, output.console.columns());
+            }
+        }
+        self.flush();
+    }
+
+    /// When to draw next: `None` while there is nothing new, so that nothing wakes the thread.
+    fn draw_at(&self) -> Option<Instant> {
+        let wanted = self.outputs.iter().enumerate().any(|(i, output)| !output.blocked && self.core.wants_draw(i));
+        wanted.then(|| self.last_draw.map_or_else(Instant::now, |last| last + DRAW))
     }
 
     /// The outcome, if it was asked to end and there is nothing left to do or no time left.
@@ -312,12 +318,12 @@ impl Engine {
             self.flush();
         }
         let ending = self.ending.as_ref()?;
-        let left = (0..self.consoles.len()).find(|output| self.left(*output) > 0);
+        let left = (0..self.outputs.len()).find(|output| self.left(*output) > 0);
         if now < ending.request.deadline && (left.is_some() || !ending.flushing) {
             return None;
         }
-        let failed = self.consoles.iter_mut().find_map(|output| output.failed.take());
-        let late = left.map(|i| IncompleteDrain::Late { console: self.consoles[i].id, bytes: self.left(i) });
+        let failed = self.outputs.iter_mut().find_map(|output| output.failed.take());
+        let late = left.map(|i| self.outputs[i].late(self.left(i)));
         match late.or(failed).or(self.unreadable.take()) {
             Some(why) => Some(DrainOutcome::Incomplete { why }),
             None => Some(DrainOutcome::Complete),
@@ -359,11 +365,9 @@ impl Engine {
             fds.push(PollFd::new(watcher.as_fd(), PollFlags::POLLIN));
             fds.len() - 1
         });
-        let blocked: Vec<usize> = (0..self.consoles.len()).filter(|output| self.consoles[*output].blocked).collect();
+        let blocked: Vec<usize> = (0..self.outputs.len()).filter(|output| self.outputs[*output].blocked).collect();
         let first_blocked = fds.len();
-        fds.extend(
-            blocked.iter().map(|output| PollFd::new(self.consoles[*output].console.as_fd(), PollFlags::POLLOUT)),
-        );
+        fds.extend(blocked.iter().map(|output| PollFd::new(self.outputs[*output].console.as_fd(), PollFlags::POLLOUT)));
         if poll(&mut fds, timeout).is_err() {
             return;
         }
@@ -377,7 +381,7 @@ impl Engine {
             let _ = self.shared.wake.read();
         }
         for output in writable {
-            self.consoles[output].blocked = false;
+            self.outputs[output].blocked = false;
         }
         if told {
             self.take_news();
@@ -404,7 +408,7 @@ impl Engine {
     /// How long it may sleep; `None` for ever.
     fn until_next(&self) -> Option<Duration> {
         let deadline = self.ending.as_ref().map(|ending| ending.request.deadline);
-        let next = [self.tick.next, deadline, self.idle_until()].into_iter().flatten().min();
+        let next = [self.tick.next, deadline, self.idle_until(), self.draw_at()].into_iter().flatten().min();
         next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 }

@@ -4,7 +4,9 @@
 mod console;
 mod core;
 mod engine;
+mod outputs;
 mod positions;
+mod row;
 pub(crate) mod watch;
 
 use std::fmt;
@@ -24,7 +26,11 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::engine::Engine;
+use self::outputs::Plan;
 pub use self::positions::TailPositions;
+use crate::error::LogsError;
+use crate::options::TailOptions;
+use crate::prefix::LinePrefix;
 
 /// Which of the two consoles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,8 +55,8 @@ impl fmt::Display for SinkId {
 pub struct TailSource {
     /// The file; it exists already, see [`open_log`](crate::open_log).
     pub path: PathBuf,
-    /// What stands before each of its lines, see [`line_prefix`](crate::line_prefix).
-    pub prefix: Vec<u8>,
+    /// What stands before each of its lines, see [`PrefixTemplate`](crate::PrefixTemplate).
+    pub prefix: LinePrefix,
     /// Where its lines go.
     pub sink: SinkId,
 }
@@ -109,6 +115,12 @@ pub enum TailError {
         /// Why.
         source: io::Error,
     },
+    /// A file for chosen lines could not be opened.
+    #[error("cannot filter lines: {source}")]
+    Filtered {
+        /// Which file, and why.
+        source: LogsError,
+    },
     /// The eventfd to wake the thread, or the thread, could not be had.
     #[error("cannot start the tail engine: {what}: {source}")]
     Start {
@@ -148,6 +160,22 @@ pub enum IncompleteDrain {
     ConsoleFailed {
         /// Which console.
         console: SinkId,
+        /// The error number.
+        errno: i32,
+    },
+    /// A file of chosen lines did not take them before the deadline.
+    #[error("{} did not take the last {bytes} bytes before the deadline", path.display())]
+    FilteredLate {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes of the log files were not looked at or not written.
+        bytes: u64,
+    },
+    /// Writing to a file of chosen lines failed.
+    #[error("writing to {} failed: {}", path.display(), Errno::from_raw(*errno))]
+    FilteredFailed {
+        /// The file.
+        path: PathBuf,
         /// The error number.
         errno: i32,
     },
@@ -195,7 +223,7 @@ pub enum IncompleteDrain {
 /// let mut worker = open_log(&path)?;
 /// let (mut reader, writer) = std::io::pipe()?;
 /// let consoles = Consoles { stdout: writer.try_clone()?.into(), stderr: writer.into() };
-/// let source = TailSource { path, prefix: line_prefix("default", 0).into_bytes(), sink: SinkId::Stdout };
+/// let source = TailSource { path, prefix: line_prefix("default", 0).into(), sink: SinkId::Stdout };
 /// let tail = Tail::start(vec![source], consoles)?;
 ///
 /// worker.write_all(b"hello")?;
@@ -225,6 +253,8 @@ struct Shared {
     shown: AtomicU64,
     positions: TailPositions,
     request: Mutex<Option<Request>>,
+    /// Which process each of these sources is of, not taken yet.
+    pids: Mutex<Vec<(usize, u32)>>,
     outcome: Mutex<Option<DrainOutcome>>,
 }
 
@@ -244,41 +274,36 @@ impl Tail {
     /// [`TailError`]; no thread runs then. A lack of inotify instances or watches is no error: a warning is logged and
     /// a timer stands in.
     pub fn start(sources: Vec<TailSource>, consoles: Consoles) -> Result<Self, TailError> {
-        let watcher = watch::Watcher::new()
-            .inspect_err(|errno| log::warn!("no inotify for log files ({errno}): looking at them every 1 to 20 ms"))
-            .ok();
-        Self::start_with(sources, consoles, watcher)
+        Self::start_with(sources, consoles, TailOptions::default())
     }
 
-    /// Like [`Tail::start`], but looks at the files by timer only, every 1 to 20 ms.
-    ///
-    /// For files on a network file system that other hosts write to, where inotify tells nothing.
-    ///
-    /// # Errors
-    /// As [`Tail::start`].
-    pub fn start_with_timer(sources: Vec<TailSource>, consoles: Consoles) -> Result<Self, TailError> {
-        Self::start_with(sources, consoles, None)
-    }
-
-    fn start_with(
+    pub(crate) fn start_with(
         sources: Vec<TailSource>,
         consoles: Consoles,
-        watcher: Option<watch::Watcher>,
+        options: TailOptions,
     ) -> Result<Self, TailError> {
         let eventfd = || {
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
                 .map_err(|errno| TailError::Start { what: "eventfd", source: errno.into() })
         };
+        let plan = Plan::new(sources, consoles, &options)?;
         let shared = Arc::new(Shared {
             wake: eventfd()?,
             done: eventfd()?,
             shown: AtomicU64::new(0),
-            positions: TailPositions::new(sources.iter().map(|source| source.path.clone())),
+            positions: TailPositions::new(plan.files.iter().map(|(path, _)| path.clone())),
             request: Mutex::new(None),
+            pids: Mutex::new(Vec::new()),
             outcome: Mutex::new(None),
         });
-        let files = sources.iter().map(open_source).collect::<Result<Vec<_>, _>>()?;
-        let engine = Engine::new(sources, files, consoles, watcher, Arc::clone(&shared));
+        let watcher = if options.timer {
+            None
+        } else {
+            watch::Watcher::new()
+                .inspect_err(|errno| log::warn!("no inotify for log files ({errno}): looking at them every 1 to 20 ms"))
+                .ok()
+        };
+        let engine = Engine::new(plan, watcher, Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("rankrun-tail".to_owned())
             .spawn(move || {
@@ -298,6 +323,15 @@ impl Tail {
     /// case. A later call replaces `idle` and `deadline`.
     pub fn finish(&self, idle: Duration, deadline: Instant) {
         *lock(&self.shared.request) = Some(Request { idle, deadline });
+        signal(&self.shared.wake);
+    }
+
+    /// Says which process writes to a source, counted as given to the start.
+    ///
+    /// For sources whose prefix names the process ([`LinePrefix::needs_pid`]), which are not read before; for others it
+    /// does nothing. When the end is asked for, those that were not told of are read with `?` instead. Does not block.
+    pub fn set_pid(&self, source: usize, pid: u32) {
+        lock(&self.shared.pids).push((source, pid));
         signal(&self.shared.wake);
     }
 

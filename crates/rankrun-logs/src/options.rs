@@ -1,0 +1,106 @@
+//! How a tail shows what it follows: [`TailOptions`], [`Progress`], [`ColorChoice`]. Not here: doing it (`lines`,
+//! `tail`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::filter::LineFilter;
+use crate::tail::{Consoles, SinkId, Tail, TailError, TailSource};
+
+/// What becomes of a progress bar: text that a worker overwrites by `\r` before it ends the line.
+///
+/// A `\r` just before the newline is part of the line's end and begins no new state. Log files hold all bytes in any
+/// case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Progress {
+    /// All bytes of a line are shown, as they are, when the line ends.
+    Raw,
+    /// On a terminal the newest state is shown ten times a second, in the last row, in which ranks take turns of a
+    /// second; when the line ends, its last state is shown as a line. Elsewhere as [`Progress::Off`].
+    #[default]
+    Latest,
+    /// Only the last state of a line is shown, when the line ends: `a\rb\rc\n` is shown as `c\n`.
+    Off,
+}
+
+/// Whether prefixes have a colour for each rank, and a worker's colours are ended where its line ends.
+///
+/// Colours that workers write pass in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum ColorChoice {
+    /// On consoles that are terminals. The environment (`NO_COLOR`) is the caller's to look at.
+    Auto,
+    /// On all consoles.
+    Always,
+    /// On none.
+    #[default]
+    Never,
+}
+
+/// How a [`Tail`] is started.
+///
+/// ```
+/// use rankrun_logs::{ColorChoice, LineFilter, Progress, SinkId, TailOptions};
+///
+/// let options = TailOptions::new()
+///     .progress(Progress::Off)
+///     .color(ColorChoice::Auto)
+///     .filter(SinkId::Stdout, "filtered_stdout.log", LineFilter::new(["loss", "error"])?);
+/// # drop(options);
+/// # Ok::<(), rankrun_logs::LineFilterError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct TailOptions {
+    pub(crate) progress: Progress,
+    pub(crate) color: ColorChoice,
+    pub(crate) timer: bool,
+    pub(crate) filters: Vec<(SinkId, PathBuf, Arc<LineFilter>)>,
+}
+
+impl TailOptions {
+    /// [`Progress::Latest`], no colours, no filters, inotify.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what becomes of progress bars.
+    #[must_use]
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Sets where colours are.
+    #[must_use]
+    pub fn color(mut self, color: ColorChoice) -> Self {
+        self.color = color;
+        self
+    }
+
+    /// Appends each line of the sources of `sink` that the filter matches also to the file, with its prefix.
+    ///
+    /// The file is made if need be. It gets its lines whether or not the console takes them: sources are followed once
+    /// more for it. Of a progress bar it gets the last state, as a console that is no terminal.
+    #[must_use]
+    pub fn filter(mut self, sink: SinkId, file: impl Into<PathBuf>, filter: LineFilter) -> Self {
+        self.filters.push((sink, file.into(), Arc::new(filter)));
+        self
+    }
+
+    /// Looks at the files by timer only, every 1 to 20 ms: for files on a network file system that other hosts write
+    /// to, where inotify tells nothing.
+    #[must_use]
+    pub fn timer(mut self) -> Self {
+        self.timer = true;
+        self
+    }
+
+    /// Starts a tail; see [`Tail::start`].
+    ///
+    /// # Errors
+    /// [`TailError`]; no thread runs then.
+    pub fn start(self, sources: Vec<TailSource>, consoles: Consoles) -> Result<Tail, TailError> {
+        Tail::start_with(sources, consoles, self)
+    }
+}
