@@ -128,7 +128,7 @@ fn follow(run: &Run, logs: &[&RunLog]) -> Result<(), ShowError> {
     let stdout = || io::stdout().as_fd().try_clone_to_owned();
     let sources = logs.iter().map(|log| TailSource {
         path: log.path.clone(),
-        prefix: run.line_prefix(log.local_rank).into_bytes(),
+        prefix: run.line_prefix(log.local_rank).into(),
         sink: SinkId::Stdout,
     });
     let consoles =

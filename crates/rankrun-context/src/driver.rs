@@ -14,7 +14,7 @@ use std::time::{Instant, SystemTime};
 use crossbeam_channel::{Receiver, Sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, TailSource, line_prefix, open_log};
+use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, Tail, open_log};
 use rankrun_process::{
     Child, Command, Exit, Guardian, Member, Orphans, SpawnError, SpawnStep, Spawner, Stdio, Tree, become_subreaper,
 };
@@ -27,6 +27,7 @@ use crate::machine::{Action, Event, Machine};
 use crate::outcome::RunProcsResult;
 use crate::report::{self, Facts};
 use crate::spec::{Entrypoint, GroupSpec};
+use crate::tee::Tee;
 
 /// How many of the largest variables a message about a too large environment names.
 const LARGEST_SHOWN: usize = 3;
@@ -54,6 +55,8 @@ pub(crate) struct Driver {
     dest: LogsDest,
     tail: Option<Tail>,
     log_files: Option<LogFiles>,
+    /// The sources of the tail that wait for a worker's process id: source and local rank.
+    await_pid: Vec<(usize, usize)>,
     stop_began: Option<SystemTime>,
     all_started: bool,
     tree: Tree,
@@ -90,8 +93,8 @@ impl Driver {
             })?;
         }
         let dest = spec.logs_specs.reify(&spec.envs).map_err(|source| StartError::Logs { name: name(), source })?;
-        let sources = tail_sources(&spec, &dest);
-        let machine = Machine::new(spec.local_world_size(), spec.stop_policy, !sources.is_empty());
+        let tee = Tee::new(&spec, &dest);
+        let machine = Machine::new(spec.local_world_size(), spec.stop_policy, !tee.sources.is_empty());
         let slots = PerRank::from_fn(spec.local_world_size(), |_| Slot::default());
         let mut driver = Self {
             tree: Tree::new(&cookie, spec.orphans),
@@ -105,6 +108,7 @@ impl Driver {
             dest,
             tail: None,
             log_files: None,
+            await_pid: Vec::new(),
             stop_began: None,
             all_started: false,
             guardian: None,
@@ -113,7 +117,7 @@ impl Driver {
             shown: 0,
             warnings: Vec::new(),
         };
-        driver.start_tail(sources)?;
+        driver.start_tail(tee)?;
         let positions = driver.tail.as_ref().map(Tail::positions);
         let log_files = LogFiles::start(&driver.spec, &driver.dest, positions);
         driver.log_files =
@@ -121,7 +125,8 @@ impl Driver {
         Ok(driver)
     }
 
-    fn start_tail(&mut self, sources: Vec<TailSource>) -> Result<(), StartError> {
+    fn start_tail(&mut self, tee: Tee) -> Result<(), StartError> {
+        let Tee { sources, options, await_pid } = tee;
         if sources.is_empty() {
             return Ok(());
         }
@@ -133,11 +138,12 @@ impl Driver {
             Some(consoles) => consoles,
             None => Consoles::inherit().map_err(|source| StartError::Tail { name: name(), source })?,
         };
-        let tail = Tail::start(sources, consoles).map_err(|source| StartError::Tail { name: name(), source })?;
+        let tail = options.start(sources, consoles).map_err(|source| StartError::Tail { name: name(), source })?;
         self.epoll
             .add(tail.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, LOGS))
             .map_err(|errno| StartError::Driver { name: name(), what: "epoll", errno: errno as i32 })?;
         self.tail = Some(tail);
+        self.await_pid = await_pid;
         Ok(())
     }
 
@@ -205,6 +211,10 @@ impl Driver {
                 }
             };
             facts.pid = Some(child.pid());
+            if let Some(tail) = &self.tail {
+                let of_worker = self.await_pid.iter().filter(|(_, awaited)| *awaited == local_rank);
+                of_worker.for_each(|(source, _)| tail.set_pid(*source, child.pid()));
+            }
             self.tree.add_worker(child.pid());
             if let Some(guardian) = &mut self.guardian {
                 guardian.add_worker(child.pid());
@@ -502,23 +512,6 @@ impl Driver {
         }
         result
     }
-}
-
-/// What is teed, with its prefixes.
-fn tail_sources(spec: &GroupSpec, dest: &LogsDest) -> Vec<TailSource> {
-    let mut sources = Vec::new();
-    for local_rank in 0..spec.local_world_size() {
-        let prefix = match &spec.log_line_prefixes {
-            Some(prefixes) => prefixes[local_rank].clone(),
-            None => line_prefix(&spec.name, local_rank),
-        };
-        for (paths, sink) in [(&dest.tee_stdouts, SinkId::Stdout), (&dest.tee_stderrs, SinkId::Stderr)] {
-            if let Some(path) = &paths[local_rank] {
-                sources.push(TailSource { path: path.clone(), prefix: prefix.clone().into_bytes(), sink });
-            }
-        }
-    }
-    sources
 }
 
 /// Adds to an error what is likely to be behind it.

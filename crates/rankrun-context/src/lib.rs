@@ -17,6 +17,7 @@ mod policy;
 mod report;
 mod signals;
 mod spec;
+mod tee;
 
 pub use context::PContext;
 pub use error::{StartError, StartHint, WaitError};

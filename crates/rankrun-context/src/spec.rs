@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use rankrun_logs::{Consoles, Env, LogSize, LogsSpecs};
+use rankrun_logs::{ColorChoice, Consoles, Env, LineFilter, LogSize, LogsSpecs, PrefixTemplate, Progress};
 use rankrun_process::Orphans;
 use rankrun_types::{MAX_LOCAL_RANK, PerRank};
 
@@ -67,6 +67,11 @@ pub struct GroupSpec {
     pub(crate) envs: PerRank<Env>,
     pub(crate) logs_specs: Arc<dyn LogsSpecs>,
     pub(crate) log_line_prefixes: Option<PerRank<String>>,
+    pub(crate) log_line_prefix_template: Option<PrefixTemplate>,
+    pub(crate) progress: Progress,
+    pub(crate) color: ColorChoice,
+    pub(crate) duplicate_stdout_filters: Option<LineFilter>,
+    pub(crate) duplicate_stderr_filters: Option<LineFilter>,
     pub(crate) stop_policy: StopPolicy,
     pub(crate) consoles: Option<Consoles>,
     pub(crate) placements: PerRank<Placement>,
@@ -104,6 +109,11 @@ impl GroupSpec {
             envs,
             logs_specs,
             log_line_prefixes: None,
+            log_line_prefix_template: None,
+            progress: Progress::default(),
+            color: ColorChoice::default(),
+            duplicate_stdout_filters: None,
+            duplicate_stderr_filters: None,
             stop_policy: StopPolicy::default(),
             consoles: None,
             orphans: Orphans::Leave,
@@ -127,6 +137,48 @@ impl GroupSpec {
         Self::same_ranks(&self.name, "log_line_prefixes", prefixes.len(), self.args.len())?;
         self.log_line_prefixes = Some(prefixes);
         Ok(self)
+    }
+
+    /// Sets the template for what stands before each teed line, unless [`log_line_prefixes`](Self::log_line_prefixes)
+    /// say it; `[${role_name}${local_rank}]:` unless set.
+    ///
+    /// `${rank}` is `RANK` of the worker's environment here, or its local rank.
+    #[must_use]
+    pub fn log_line_prefix_template(mut self, template: PrefixTemplate) -> Self {
+        self.log_line_prefix_template = Some(template);
+        self
+    }
+
+    /// Sets what becomes of progress bars in teed lines; [`Progress::Latest`] unless set.
+    #[must_use]
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Sets whether the prefixes of teed lines have colours; [`ColorChoice::Never`] unless set.
+    #[must_use]
+    pub fn color(mut self, color: ColorChoice) -> Self {
+        self.color = color;
+        self
+    }
+
+    /// Appends each matching line of all teed stdouts also to [`LogsDest::filtered_stdout`], with its prefix.
+    ///
+    /// [`LogsDest::filtered_stdout`]: rankrun_logs::LogsDest::filtered_stdout
+    #[must_use]
+    pub fn duplicate_stdout_filters(mut self, filter: LineFilter) -> Self {
+        self.duplicate_stdout_filters = Some(filter);
+        self
+    }
+
+    /// Appends each matching line of all teed stderrs also to [`LogsDest::filtered_stderr`], with its prefix.
+    ///
+    /// [`LogsDest::filtered_stderr`]: rankrun_logs::LogsDest::filtered_stderr
+    #[must_use]
+    pub fn duplicate_stderr_filters(mut self, filter: LineFilter) -> Self {
+        self.duplicate_stderr_filters = Some(filter);
+        self
     }
 
     /// Sets where and under which limits each worker runs; as this program does, with an empty standard input, unless set.

@@ -64,7 +64,7 @@ fn tail(path: &Path) -> (PipeReader, Tail) {
     let (reader, writer) = std::io::pipe().unwrap();
     let consoles = Consoles { stdout: writer.try_clone().unwrap().into(), stderr: writer.into() };
     let prefix = line_prefix("default", 0).into_bytes();
-    let source = TailSource { path: path.to_owned(), prefix, sink: SinkId::Stdout };
+    let source = TailSource { path: path.to_owned(), prefix: prefix.into(), sink: SinkId::Stdout };
     (reader, Tail::start(vec![source], consoles).unwrap())
 }
 

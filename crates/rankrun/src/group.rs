@@ -1,13 +1,16 @@
 //! Describing a group comfortably: [`WorkerGroup`], and starting it: [`start_processes`]. Not here: running it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rankrun_context::{Entrypoint, GroupSpec, GroupSpecError, PContext, Placement, StartError, StopPolicy};
-use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogSize, LogsSpecs};
+use rankrun_logs::{
+    ColorChoice, Consoles, DefaultLogsSpecs, Env, LineFilter, LineFilterError, LogSize, LogsSpecs, PrefixTemplate,
+    Progress,
+};
 use rankrun_process::Orphans;
 use rankrun_redirects::{Std, StdSpec};
 use rankrun_types::{PerRank, RankMapError, Signal, env};
@@ -44,6 +47,12 @@ pub struct WorkerGroup {
     logs_specs: Option<Arc<dyn LogsSpecs>>,
     log_line_prefixes: Option<PerRank<String>>,
     log_max_size: Option<LogSize>,
+    log_line_prefix_template: Option<PrefixTemplate>,
+    progress: Progress,
+    color: ColorChoice,
+    duplicate_stdout_filters: Option<Vec<Vec<u8>>>,
+    duplicate_stderr_filters: Option<Vec<Vec<u8>>>,
+    local_ranks_filter: Option<BTreeSet<usize>>,
     stop_policy: StopPolicy,
     consoles: Option<Consoles>,
     placements: PerRank<Placement>,
@@ -74,6 +83,12 @@ impl WorkerGroup {
             logs_specs: None,
             log_line_prefixes: None,
             log_max_size: None,
+            log_line_prefix_template: None,
+            progress: Progress::default(),
+            color: ColorChoice::default(),
+            duplicate_stdout_filters: None,
+            duplicate_stderr_filters: None,
+            local_ranks_filter: None,
             stop_policy: StopPolicy::default(),
             consoles: None,
             placements: PerRank::filled(ranks, Placement::default()),
@@ -171,7 +186,7 @@ impl WorkerGroup {
         self
     }
 
-    /// Sets where logs go altogether; then `redirects`, `tee` and `log_dir` mean nothing.
+    /// Sets where logs go altogether; then `redirects`, `tee`, `log_dir` and `local_ranks_filter` mean nothing.
     #[must_use]
     pub fn logs_specs(mut self, logs_specs: Arc<dyn LogsSpecs>) -> Self {
         self.logs_specs = Some(logs_specs);
@@ -191,6 +206,63 @@ impl WorkerGroup {
     #[must_use]
     pub fn log_max_size(mut self, size: LogSize) -> Self {
         self.log_max_size = Some(size);
+        self
+    }
+
+    /// Sets the template for what stands before each teed line, unless `log_line_prefixes` say it.
+    ///
+    /// ```
+    /// use rankrun::{Entrypoint, PrefixTemplate, WorkerGroup};
+    ///
+    /// let template: PrefixTemplate = "${hostname} ${role_name}-${rank} ${time}: ".parse()?;
+    /// let group = WorkerGroup::new("trainer", Entrypoint::binary("true"), 2).log_line_prefix_template(template);
+    /// # drop(group);
+    /// # Ok::<(), rankrun::ParsePrefixError>(())
+    /// ```
+    #[must_use]
+    pub fn log_line_prefix_template(mut self, template: PrefixTemplate) -> Self {
+        self.log_line_prefix_template = Some(template);
+        self
+    }
+
+    /// Sets what becomes of progress bars in teed lines; [`Progress::Latest`] unless set.
+    #[must_use]
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Sets whether prefixes of teed lines have a colour for each rank; [`ColorChoice::Never`] unless set.
+    #[must_use]
+    pub fn color(mut self, color: ColorChoice) -> Self {
+        self.color = color;
+        self
+    }
+
+    /// Appends each line of all teed stdouts that contains any of these texts to `filtered_stdout.log`, with its prefix.
+    ///
+    /// An empty list or text is refused by [`start_processes`].
+    #[must_use]
+    pub fn duplicate_stdout_filters(mut self, filters: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        self.duplicate_stdout_filters = Some(filters.into_iter().map(|text| text.as_ref().to_vec()).collect());
+        self
+    }
+
+    /// Appends each line of all teed stderrs that contains any of these texts to `filtered_stderr.log`, with its prefix.
+    ///
+    /// An empty list or text is refused by [`start_processes`].
+    #[must_use]
+    pub fn duplicate_stderr_filters(mut self, filters: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        self.duplicate_stderr_filters = Some(filters.into_iter().map(|text| text.as_ref().to_vec()).collect());
+        self
+    }
+
+    /// Shows the output of these local ranks only; log files are complete for every rank.
+    ///
+    /// See [`DefaultLogsSpecs::local_ranks_filter`].
+    #[must_use]
+    pub fn local_ranks_filter(mut self, local_ranks: impl IntoIterator<Item = usize>) -> Self {
+        self.local_ranks_filter = Some(local_ranks.into_iter().collect());
         self
     }
 
@@ -260,7 +332,7 @@ impl WorkerGroup {
     /// Checks the whole and turns it into what a [`PContext`] takes.
     ///
     /// # Errors
-    /// [`StartProcessesError::RankMap`] or [`StartProcessesError::Group`].
+    /// [`StartProcessesError`], but not [`StartProcessesError::Start`].
     pub fn into_spec(self) -> Result<GroupSpec, StartProcessesError> {
         if let Some(error) = self.error {
             return Err(error.into());
@@ -269,8 +341,13 @@ impl WorkerGroup {
             let (name, got) = (self.name, self.local_world_size);
             return Err(GroupSpecError::TooManyWorkers { name, got }.into());
         }
-        let logs_specs =
-            self.logs_specs.unwrap_or_else(|| Arc::new(DefaultLogsSpecs::new(self.log_dir, self.redirects, self.tee)));
+        let logs_specs = self.logs_specs.unwrap_or_else(|| {
+            let specs = DefaultLogsSpecs::new(self.log_dir, self.redirects, self.tee);
+            Arc::new(match self.local_ranks_filter {
+                Some(local_ranks) => specs.local_ranks_filter(local_ranks),
+                None => specs,
+            })
+        });
         let spec = GroupSpec::new(self.name, self.entrypoint, self.args, self.envs, logs_specs)?;
         let spec = spec.stop_policy(self.stop_policy).orphans(self.orphans).guardian(self.guardian);
         let spec = spec.placements(self.placements)?;
@@ -278,6 +355,19 @@ impl WorkerGroup {
             Some(size) => spec.log_max_size(size),
             None => spec,
         };
+        let mut spec = spec.progress(self.progress).color(self.color);
+        if let Some(template) = self.log_line_prefix_template {
+            spec = spec.log_line_prefix_template(template);
+        }
+        let filter = |what, texts| {
+            LineFilter::new::<Vec<u8>>(texts).map_err(|source| StartProcessesError::Filters { what, source })
+        };
+        if let Some(texts) = self.duplicate_stdout_filters {
+            spec = spec.duplicate_stdout_filters(filter("duplicate_stdout_filters", texts)?);
+        }
+        if let Some(texts) = self.duplicate_stderr_filters {
+            spec = spec.duplicate_stderr_filters(filter("duplicate_stderr_filters", texts)?);
+        }
         let spec = match self.log_line_prefixes {
             Some(prefixes) => spec.log_line_prefixes(prefixes)?,
             None => spec,
@@ -310,6 +400,14 @@ pub enum StartProcessesError {
     /// The group cannot be as described.
     #[error(transparent)]
     Group(#[from] GroupSpecError),
+    /// A list of filters has nothing to look for.
+    #[error("{what}: {source}")]
+    Filters {
+        /// `duplicate_stdout_filters` or `duplicate_stderr_filters`.
+        what: &'static str,
+        /// What is wrong with it.
+        source: LineFilterError,
+    },
     /// A worker, or what the group needs, could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -367,5 +465,17 @@ mod tests {
         );
         let envs = BTreeMap::from([(1, Env::new())]);
         assert_eq!(refusal(group(2).envs_map(envs)), "envs: local rank mapping is not full: expected ranks 0-1, got 1");
+    }
+
+    #[test]
+    fn filters_that_match_nothing_or_everything_are_refused() {
+        assert_eq!(
+            refusal(group(1).duplicate_stdout_filters([""; 0])),
+            "duplicate_stdout_filters: the list of filters is empty: expected one or more texts"
+        );
+        assert_eq!(
+            refusal(group(1).duplicate_stderr_filters(["loss", ""])),
+            "duplicate_stderr_filters: filter 1 is empty and would match every line: expected a text"
+        );
     }
 }

@@ -43,7 +43,9 @@
 //!
 //! **Output.** By default workers write where this program writes. [`WorkerGroup::redirects`] sends a stream to a file
 //! of its own, [`WorkerGroup::tee`] does so and shows its lines here too, each whole and with a prefix. Both take a
-//! [`Std`] for all ranks or a spec such as `0:out,1-3:all` (`"0:out".parse::<StdSpec>()`).
+//! [`Std`] for all ranks or a spec such as `0:out,1-3:all` (`"0:out".parse::<StdSpec>()`). A [`PrefixTemplate`] says what
+//! the prefix is, [`Progress`] what becomes of progress bars; [`WorkerGroup::duplicate_stdout_filters`] sends chosen lines
+//! to a file of their own.
 //!
 //! **Errors of workers.** Each worker gets a path in `TORCHELASTIC_ERROR_FILE`. What torch's, TensorPlay's or our own
 //! [`record`] writes there becomes the failure's message and traceback.
@@ -66,7 +68,10 @@ pub use rankrun_context::{
 pub use rankrun_errors::{
     ChildFailedError, ErrorHandler, NoFailuresError, ProcessFailure, SignalException, record, record_main,
 };
-pub use rankrun_logs::{Consoles, DefaultLogsSpecs, Env, LogSize, LogsDest, LogsError, LogsSpecs, ParseLogSizeError};
+pub use rankrun_logs::{
+    ColorChoice, Consoles, DefaultLogsSpecs, Env, LineFilter, LineFilterError, LogSize, LogsDest, LogsError, LogsSpecs,
+    ParseLogSizeError, ParsePrefixError, PrefixTemplate, Progress,
+};
 pub use rankrun_process::{CpuSet, Limit, NumaBinding, NumaError, Orphans, Resource, WatchError};
 pub use rankrun_redirects::{
     ParseStdError, RankOutOfWorldError, Redirects, Std, StdMap, StdSpec, to_map, to_map_strict,
