@@ -8,6 +8,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use rankrun::crates::types::MAX_LOCAL_RANK;
 
+use crate::output::OutputArgs;
 use crate::placement::PlacementArgs;
 use rankrun::{LogSize, Signal, StdSpec};
 
@@ -92,6 +93,9 @@ pub(crate) struct Args {
     /// Leave alone what workers left running, if all workers exit 0
     #[arg(long, alias = "keep_descendants")]
     pub(crate) keep_descendants: bool,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
     #[command(flatten)]
     pub(crate) placement: PlacementArgs,
@@ -238,6 +242,16 @@ mod tests {
             (&["--nice", "40", "true"], &["--nice", "-20", "19"]),
             (&["--log-max-size", "10Q", "true"], &["--log-max-size", "`10Q`", "k, M, G or T", "10M"]),
             (&["--run-id", "", "true"], &["--run-id", "not empty"]),
+            (
+                &["--log-line-prefix-template", "${x}", "true"],
+                &["--log-line-prefix-template", "`${x}`", "${role_name}"],
+            ),
+            (&["--progress", "all", "true"], &["--progress", "'all'", "raw", "latest", "off"]),
+            (&["--color", "yes", "true"], &["--color", "'yes'", "auto", "always", "never"]),
+            (&["--local-ranks-filter", "", "true"], &["--local-ranks-filter", "separated by commas"]),
+            (&["--local-ranks-filter", "0,x", "true"], &["--local-ranks-filter", "'0,x'", "such as 0,1"]),
+            (&["--duplicate-stdout-filters", "", "true"], &["--duplicate-stdout-filters", "one or more texts"]),
+            (&["--duplicate-stderr-filters", "a,,b", "true"], &["--duplicate-stderr-filters", "none of them empty"]),
             (&["--bogus", "true"], &["--bogus"]),
             (&[], &["PROGRAM"]),
         ] {

@@ -9,6 +9,7 @@ mod console;
 mod exit_code;
 mod logs;
 mod logs_args;
+mod output;
 mod placement;
 mod plan;
 mod run;

@@ -12,6 +12,7 @@ use rankrun::{
 
 use crate::args::{Args, SignalList, StopOrderArg};
 use crate::exit_code;
+use crate::output::{self, OutputEnv, OutputPlan, RankFilterError};
 use crate::placement::{self, PlacementError};
 
 /// Where ranks of one host meet unless MASTER_ADDR says otherwise.
@@ -23,6 +24,10 @@ const STOP_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signa
 /// The signals that are passed on, as mpirun and Slurm users expect.
 const FORWARD_SIGNALS: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
+/// Makes Python write each line at once, also to a file. Without it a teed line can be seconds late, and the last ones
+/// of a worker that is killed are lost.
+const PYTHONUNBUFFERED: &str = "PYTHONUNBUFFERED";
+
 /// What a plan depends on beside the command line.
 pub(crate) struct Surroundings {
     pub(crate) now: SystemTime,
@@ -30,6 +35,9 @@ pub(crate) struct Surroundings {
     pub(crate) master_addr: Option<OsString>,
     pub(crate) master_port: Option<OsString>,
     pub(crate) visible_gpus: Option<String>,
+    pub(crate) output: OutputEnv,
+    /// Whether PYTHONUNBUFFERED is set, to whatever.
+    pub(crate) python_unbuffered: bool,
     /// Where the kernel describes the hardware: `/sys`, but for tests.
     pub(crate) sysfs: PathBuf,
     /// Finds a port that nobody listens on.
@@ -45,6 +53,8 @@ impl Surroundings {
             master_addr: given(env::MASTER_ADDR),
             master_port: given(env::MASTER_PORT),
             visible_gpus: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+            output: OutputEnv::of_this_process(),
+            python_unbuffered: std::env::var_os(PYTHONUNBUFFERED).is_some(),
             sysfs: given("RANKRUN_SYSFS").map_or(PathBuf::from("/sys"), PathBuf::from),
             free_port: || TcpListener::bind((DEFAULT_MASTER_ADDR, 0))?.local_addr().map(|address| address.port()),
         }
@@ -66,6 +76,7 @@ pub(crate) struct Plan {
     pub(crate) stop_policy: StopPolicy,
     pub(crate) signals: SignalPlan,
     pub(crate) placements: PerRank<Placement>,
+    pub(crate) output: OutputPlan,
     /// What could not be done as asked for, and does not stop the run.
     pub(crate) warnings: Vec<String>,
 }
@@ -92,6 +103,8 @@ pub(crate) enum PlanError {
     MasterPort(OsString),
     #[error("{0} (see rankrun --help)")]
     Placement(#[from] PlacementError),
+    #[error("{0} (see rankrun --help)")]
+    RankFilter(#[from] RankFilterError),
     #[error("cannot find a free port for MASTER_PORT: {0}")]
     NoPort(std::io::Error),
 }
@@ -103,7 +116,8 @@ impl PlanError {
             | Self::Role(_)
             | Self::NoProgram
             | Self::MasterPort(_)
-            | Self::Placement(_) => exit_code::USAGE,
+            | Self::Placement(_)
+            | Self::RankFilter(_) => exit_code::USAGE,
             Self::NoPort(_) => exit_code::LAUNCHER_FAILED,
         }
     }
@@ -119,12 +133,18 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     if args.role.contains('\0') {
         return Err(PlanError::Role(args.role.clone()));
     }
-    let (placements, warnings) = placement::resolve(
+    let (placements, mut warnings) = placement::resolve(
         &args.placement,
         local_world_size,
         &surroundings.sysfs,
         surroundings.visible_gpus.as_deref(),
     )?;
+    let output = output::resolve(&args.output, local_world_size, &surroundings.output)?;
+    let tees = |stream| {
+        let is_shown = |rank| output.local_ranks_filter.as_ref().is_none_or(|ranks| ranks.contains(&rank));
+        args.tee.to_map(local_world_size).iter().any(|(rank, tee)| is_shown(rank) && tee.contains(stream))
+    };
+    warnings.extend(output.idle_filters(tees(Std::OUT), tees(Std::ERR)));
     let (program, rest) = args.command.split_first().ok_or(PlanError::NoProgram)?;
     let master_addr = surroundings.master_addr.as_deref().unwrap_or(OsStr::new(DEFAULT_MASTER_ADDR));
     let master_port = match &surroundings.master_port {
@@ -135,7 +155,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     let run_id = args.run_id.clone().unwrap_or_else(|| run_id(surroundings.now, surroundings.pid));
     let envs = PerRank::from_fn(local_world_size, |local_rank| {
         let (rank, size) = (local_rank.to_string(), local_world_size.to_string());
-        vec![
+        let mut envs = vec![
             (env::LOCAL_RANK, rank.clone().into()),
             (env::RANK, rank.clone().into()),
             (env::LOCAL_WORLD_SIZE, size.clone().into()),
@@ -150,7 +170,11 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
             (env::TORCHELASTIC_RUN_ID, run_id.clone().into()),
             (env::TORCHELASTIC_RESTART_COUNT, "0".into()),
             (env::TORCHELASTIC_MAX_RESTARTS, "0".into()),
-        ]
+        ];
+        if !surroundings.python_unbuffered {
+            envs.push((PYTHONUNBUFFERED, "1".into()));
+        }
+        envs
     });
     Ok(Plan {
         role: args.role.clone(),
@@ -165,6 +189,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         stop_policy: stop_policy(args),
         signals: signals(args),
         placements,
+        output,
         warnings,
     })
 }
@@ -213,6 +238,8 @@ mod tests {
             master_addr: None,
             master_port: None,
             visible_gpus: None,
+            output: OutputEnv::default(),
+            python_unbuffered: false,
             sysfs: "/no/such/sysfs".into(),
             free_port: || Ok(40_000),
         }
@@ -233,10 +260,17 @@ mod tests {
         let plan = resolve(&args(&["-n", "2", "--role", "trainer", "true"]), &surroundings()).unwrap();
         let expected = "LOCAL_RANK=1 RANK=1 LOCAL_WORLD_SIZE=2 WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 \
                         ROLE_NAME=trainer ROLE_RANK=1 ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=40000 \
-                        TORCHELASTIC_RUN_ID=20261130-221224-42 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0";
+                        TORCHELASTIC_RUN_ID=20261130-221224-42 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 \
+                        PYTHONUNBUFFERED=1";
         let got: Vec<String> =
             plan.envs[1].iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
         assert_eq!(got.join(" "), expected);
+    }
+
+    #[test]
+    fn python_is_left_as_it_is_where_its_buffering_was_chosen() {
+        let plan = resolve(&args(&["true"]), &Surroundings { python_unbuffered: true, ..surroundings() }).unwrap();
+        assert!(plan.envs[0].iter().all(|(name, _)| *name != PYTHONUNBUFFERED));
     }
 
     #[test]

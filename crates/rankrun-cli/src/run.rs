@@ -13,7 +13,11 @@ use crate::plan::Plan;
 
 /// Runs the group and returns the exit code.
 pub(crate) fn run(plan: Plan) -> u8 {
-    let logs = Arc::new(DefaultLogsSpecs::new(plan.log_dir.clone(), plan.redirects.clone(), plan.tee.clone()));
+    let logs = DefaultLogsSpecs::new(plan.log_dir.clone(), plan.redirects.clone(), plan.tee.clone());
+    let logs = Arc::new(match plan.output.local_ranks_filter.clone() {
+        Some(local_ranks) => logs.local_ranks_filter(local_ranks),
+        None => logs,
+    });
     let (result, signal) = match supervise(&plan, Arc::clone(&logs)) {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -59,7 +63,7 @@ fn supervise(
         Some(size) => group.log_max_size(size),
         None => group,
     };
-    let mut context = PContext::new(group.into_spec()?)?;
+    let mut context = PContext::new(plan.output.apply(group).into_spec()?)?;
     if let Err(error) = context.watch(plan.signals.clone()) {
         log::warn!("{error}: a signal ends rankrun at once");
     }

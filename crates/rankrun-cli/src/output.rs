@@ -1,0 +1,251 @@
+//! How the workers' lines are shown: the arguments, and what they mean in their surroundings. Not here: which streams
+//! are teed (`args`), showing them.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+
+use rankrun::{ColorChoice, PrefixTemplate, Progress, WorkerGroup};
+
+/// The arguments about shown lines.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Teed lines")]
+pub(crate) struct OutputArgs {
+    /// What stands before each line, made of ${role_name} ${local_rank} ${rank} ${hostname} ${pid} ${time} ${stream}
+    /// [default: [${role_name}${local_rank}]:]
+    #[arg(
+        long,
+        alias = "log_line_prefix_template",
+        value_name = "TEMPLATE",
+        env = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+        hide_env_values = true
+    )]
+    pub(crate) log_line_prefix_template: Option<PrefixTemplate>,
+
+    /// What is shown of progress bars: the latest state, on a terminal while they grow; raw, all bytes; or off, only the
+    /// last state of each line
+    #[arg(long, value_name = "WHAT", default_value = "latest", hide_possible_values = true)]
+    pub(crate) progress: ProgressArg,
+
+    /// Whether prefixes have a colour for each rank: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(long, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    pub(crate) color: ColorArg,
+
+    /// Shows these ranks only; log files are complete for all
+    #[arg(long, alias = "local_ranks_filter", value_name = "RANKS", value_parser = parse_ranks)]
+    pub(crate) local_ranks_filter: Option<RankList>,
+
+    /// Copies lines of stdout with any of these texts to filtered_stdout.log
+    #[arg(long, alias = "duplicate_stdout_filters", value_name = "TEXTS", value_parser = parse_filters)]
+    pub(crate) duplicate_stdout_filters: Option<TextList>,
+
+    /// Copies lines of stderr with any of these texts to filtered_stderr.log
+    #[arg(long, alias = "duplicate_stderr_filters", value_name = "TEXTS", value_parser = parse_filters)]
+    pub(crate) duplicate_stderr_filters: Option<TextList>,
+}
+
+/// [`Progress`] as an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum ProgressArg {
+    Raw,
+    #[default]
+    Latest,
+    Off,
+}
+
+/// [`ColorChoice`] as an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum ColorArg {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// Local ranks, at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RankList(BTreeSet<usize>);
+
+/// Texts, at least one, none of them empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextList(Vec<String>);
+
+/// What the environment says about output.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OutputEnv {
+    pub(crate) no_color: Option<OsString>,
+    pub(crate) clicolor_force: Option<OsString>,
+    pub(crate) term: Option<OsString>,
+}
+
+/// How lines are shown, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OutputPlan {
+    template: PrefixTemplate,
+    progress: Progress,
+    color: ColorChoice,
+    pub(crate) local_ranks_filter: Option<BTreeSet<usize>>,
+    stdout_filters: Option<Vec<String>>,
+    stderr_filters: Option<Vec<String>>,
+}
+
+/// A filter names a rank that there is not.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid value for '--local-ranks-filter': there is no rank {rank}: expected 0 to {last}")]
+pub(crate) struct RankFilterError {
+    rank: usize,
+    last: usize,
+}
+
+impl OutputEnv {
+    pub(crate) fn of_this_process() -> Self {
+        Self {
+            no_color: std::env::var_os("NO_COLOR"),
+            clicolor_force: std::env::var_os("CLICOLOR_FORCE"),
+            term: std::env::var_os("TERM"),
+        }
+    }
+
+    /// Whether the terminal has neither colours nor a way to erase.
+    fn is_dumb(&self) -> bool {
+        self.term.as_deref() == Some(OsStr::new("dumb"))
+    }
+
+    fn color(&self) -> ColorChoice {
+        let is_set = |value: &Option<OsString>| value.as_ref().is_some_and(|value| !value.is_empty());
+        if is_set(&self.no_color) {
+            ColorChoice::Never
+        } else if is_set(&self.clicolor_force) && self.clicolor_force.as_deref() != Some(OsStr::new("0")) {
+            ColorChoice::Always
+        } else if self.is_dumb() {
+            ColorChoice::Never
+        } else {
+            ColorChoice::Auto
+        }
+    }
+}
+
+/// What the arguments mean.
+pub(crate) fn resolve(
+    args: &OutputArgs,
+    local_world_size: usize,
+    env: &OutputEnv,
+) -> Result<OutputPlan, RankFilterError> {
+    let ranks = args.local_ranks_filter.as_ref().map(|RankList(ranks)| ranks);
+    if let Some(rank) = ranks.and_then(|ranks| ranks.iter().find(|rank| **rank >= local_world_size)) {
+        return Err(RankFilterError { rank: *rank, last: local_world_size - 1 });
+    }
+    let texts = |list: &Option<TextList>| list.as_ref().map(|TextList(texts)| texts.clone());
+    Ok(OutputPlan {
+        template: args.log_line_prefix_template.clone().unwrap_or_default(),
+        progress: match args.progress {
+            ProgressArg::Raw => Progress::Raw,
+            ProgressArg::Latest if !env.is_dumb() => Progress::Latest,
+            ProgressArg::Latest | ProgressArg::Off => Progress::Off,
+        },
+        color: match args.color {
+            ColorArg::Auto => env.color(),
+            ColorArg::Always => ColorChoice::Always,
+            ColorArg::Never => ColorChoice::Never,
+        },
+        local_ranks_filter: ranks.cloned(),
+        stdout_filters: texts(&args.duplicate_stdout_filters),
+        stderr_filters: texts(&args.duplicate_stderr_filters),
+    })
+}
+
+impl OutputPlan {
+    /// Tells a group how its lines are shown.
+    pub(crate) fn apply(&self, group: WorkerGroup) -> WorkerGroup {
+        let group = group.log_line_prefix_template(self.template.clone()).progress(self.progress).color(self.color);
+        let group = match &self.stdout_filters {
+            Some(texts) => group.duplicate_stdout_filters(texts),
+            None => group,
+        };
+        match &self.stderr_filters {
+            Some(texts) => group.duplicate_stderr_filters(texts),
+            None => group,
+        }
+    }
+
+    /// Filters that get no line because nothing is teed that they are for.
+    pub(crate) fn idle_filters(&self, tees_stdout: bool, tees_stderr: bool) -> Vec<String> {
+        let idle = |option: &str, stream: &str| {
+            format!("{option} has no effect: the {stream} of no rank that is shown is teed (see --tee)")
+        };
+        let mut warnings = Vec::new();
+        if self.stdout_filters.is_some() && !tees_stdout {
+            warnings.push(idle("--duplicate-stdout-filters", "stdout"));
+        }
+        if self.stderr_filters.is_some() && !tees_stderr {
+            warnings.push(idle("--duplicate-stderr-filters", "stderr"));
+        }
+        warnings
+    }
+}
+
+fn parse_ranks(text: &str) -> Result<RankList, String> {
+    let ranks: Result<BTreeSet<usize>, _> = text.split(',').map(|rank| rank.trim().parse()).collect();
+    ranks.map(RankList).map_err(|_| "expected local ranks separated by commas, such as 0,1".to_owned())
+}
+
+fn parse_filters(text: &str) -> Result<TextList, String> {
+    let texts: Vec<String> = text.split(',').map(str::to_owned).collect();
+    if texts.iter().any(String::is_empty) {
+        return Err("expected one or more texts separated by commas, none of them empty".to_owned());
+    }
+    Ok(TextList(texts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(no_color: Option<&str>, clicolor_force: Option<&str>, term: &str) -> OutputEnv {
+        OutputEnv {
+            no_color: no_color.map(Into::into),
+            clicolor_force: clicolor_force.map(Into::into),
+            term: Some(term.into()),
+        }
+    }
+
+    #[test]
+    fn auto_colour_listens_to_the_environment_and_the_argument_beats_it() {
+        for (env, expected) in [
+            (env(None, None, "xterm"), ColorChoice::Auto),
+            (env(Some(""), None, "xterm"), ColorChoice::Auto),
+            (env(Some("1"), Some("1"), "xterm"), ColorChoice::Never),
+            (env(None, Some("1"), "dumb"), ColorChoice::Always),
+            (env(None, Some("0"), "xterm"), ColorChoice::Auto),
+            (env(None, None, "dumb"), ColorChoice::Never),
+        ] {
+            assert_eq!(resolve(&OutputArgs::default(), 1, &env).unwrap().color, expected, "{env:?}");
+            let always = OutputArgs { color: ColorArg::Always, ..OutputArgs::default() };
+            assert_eq!(resolve(&always, 1, &env).unwrap().color, ColorChoice::Always);
+        }
+    }
+
+    #[test]
+    fn a_terminal_that_cannot_erase_gets_no_live_progress() {
+        let progress = |term| resolve(&OutputArgs::default(), 1, &env(None, None, term)).unwrap().progress;
+        assert_eq!((progress("xterm"), progress("dumb")), (Progress::Latest, Progress::Off));
+    }
+
+    #[test]
+    fn a_filter_for_a_rank_that_does_not_exist_is_refused() {
+        let args = OutputArgs { local_ranks_filter: Some(parse_ranks("0, 4").unwrap()), ..OutputArgs::default() };
+        assert_eq!(
+            resolve(&args, 4, &OutputEnv::default()).unwrap_err().to_string(),
+            "invalid value for '--local-ranks-filter': there is no rank 4: expected 0 to 3"
+        );
+        assert!(resolve(&args, 5, &OutputEnv::default()).is_ok());
+    }
+
+    #[test]
+    fn a_filter_without_a_teed_stream_is_told_of() {
+        let args =
+            OutputArgs { duplicate_stdout_filters: Some(parse_filters("a,b").unwrap()), ..OutputArgs::default() };
+        let plan = resolve(&args, 1, &OutputEnv::default()).unwrap();
+        assert_eq!(plan.idle_filters(true, false), Vec::<String>::new());
+        assert_eq!(plan.idle_filters(false, true).len(), 1);
+    }
+}
