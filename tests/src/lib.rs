@@ -5,6 +5,7 @@
 
 mod group;
 mod pidfds;
+pub mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 pub use group::{Group, Script, signal_to, touch_by_rank, worker};
 pub use pidfds::Pidfds;
+pub use terminal::Terminal;
 
 /// How long anything may take that is to happen soon. Far longer than it takes: the machine may stand still.
 pub const LIMIT: Duration = Duration::from_secs(60);

@@ -44,7 +44,7 @@ pub(super) struct Engine {
     outputs: Vec<Output>,
     /// Which sources are of each source that was given, for what is told of those.
     given: Vec<Vec<usize>>,
-    last_draw: Option<Instant>,
+    last_draw: Instant,
     watcher: Option<Watcher>,
     buffer: Box<[u8]>,
     tick: Tick,
@@ -103,7 +103,7 @@ impl Engine {
             files,
             outputs: plan.outputs,
             given: plan.given,
-            last_draw: None,
+            last_draw: Instant::now(),
             watcher,
             buffer: vec![0; CHUNK].into(),
             tick: Tick { next: None, interval: TICK },
@@ -290,7 +290,7 @@ impl Engine {
         if self.draw_at().is_none_or(|at| at > now) {
             return;
         }
-        self.last_draw = Some(now);
+        self.last_draw = now;
         for (i, output) in self.outputs.iter().enumerate() {
             if self.core.wants_draw(i) {
                 self.core.draw(i, output.console.columns());
@@ -302,7 +302,7 @@ impl Engine {
     /// When to draw next: `None` while there is nothing new, so that nothing wakes the thread.
     fn draw_at(&self) -> Option<Instant> {
         let wanted = self.outputs.iter().enumerate().any(|(i, output)| !output.blocked && self.core.wants_draw(i));
-        wanted.then(|| self.last_draw.map_or_else(Instant::now, |last| last + DRAW))
+        wanted.then(|| self.last_draw + DRAW)
     }
 
     /// The outcome, if it was asked to end and there is nothing left to do or no time left.
