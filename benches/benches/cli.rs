@@ -4,16 +4,17 @@
 
 #![forbid(unsafe_code)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use rankrun_benches::{BenchError, Limit, PlainProcess, PlainProgram, Scratch, Session, ThreadUse, Verdict, os};
+use rankrun_benches::{
+    BenchError, Limit, PlainProcess, PlainProgram, Scratch, Session, ThreadUse, Verdict, os, release_binary,
+};
 use rankrun_testkit::{children_of, eventually};
 
 /// The first argument of this program as a bare launcher.
 const AS_LAUNCHER: &str = "--as-launcher";
-const BINARY: &str = "RANKRUN_BIN";
 
 const WORKERS: usize = 4;
 const ROUNDS: usize = 100;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     let title =
         "cli: the release binary\nA: rankrun -n 4 true, B: a program that does posix_spawn of 4 `true` and waitpid";
     Session::main(title, |session| {
-        let Some(binary) = binary() else {
+        let Some(binary) = release_binary() else {
             session.value("rankrun", "skipped: no release binary", "-", Verdict::None);
             return Ok(());
         };
@@ -59,16 +60,6 @@ fn main() -> ExitCode {
         idle(session, "idle, teed", &binary, &["-n", "4", "--tee", "3", "sleep", "600"])?;
         a_thousand(session, &binary)
     })
-}
-
-/// The release binary, if there is one.
-fn binary() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(BINARY) {
-        return Some(path.into()).filter(|path: &PathBuf| path.is_file());
-    }
-    // This program is <target>/release/deps/cli-<hash>.
-    let own = std::env::current_exe().ok()?;
-    own.ancestors().skip(1).take(2).map(|dir| dir.join("rankrun")).find(|path| path.is_file())
 }
 
 fn run(command: &mut Command) -> Result<Duration, BenchError> {

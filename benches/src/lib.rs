@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod ballast;
+mod binary;
 mod error;
+mod lines;
 mod options;
 mod pipe;
 mod plain;
@@ -18,7 +20,9 @@ mod table;
 mod thread_use;
 
 pub use ballast::Ballast;
+pub use binary::release_binary;
 pub use error::{BenchError, os};
+pub use lines::{LINE, LineChecker, write_lines};
 pub use options::{Options, UsageError};
 pub use pipe::{Pipe, monotonic_nanos};
 pub use plain::{PlainProcess, PlainProgram, wait_for_any};

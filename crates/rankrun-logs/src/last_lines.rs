@@ -14,8 +14,8 @@ const LINE: usize = 1000;
 
 /// The last lines of a file, at most `count`, oldest first; none if it cannot be read or is empty.
 ///
-/// Of a line over 1,000 characters the end is given, after `...`; of a file, only the last 16 KiB are looked at. Bytes that are not UTF-8 become U+FFFD; control
-/// characters are left as they are.
+/// Of a line over 1,000 characters the end is given, after `...`; of a progress bar its last state; of a file, only the
+/// last 16 KiB are looked at. Bytes that are not UTF-8 become U+FFFD; other control characters are left as they are.
 ///
 /// ```
 /// let dir = tempfile::tempdir()?;
@@ -29,7 +29,12 @@ pub fn last_lines(path: impl AsRef<Path>, count: usize) -> Vec<String> {
     let Ok(bytes) = end_of(path.as_ref()) else { return Vec::new() };
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].iter().map(|line| shortened(line)).collect()
+    lines[lines.len().saturating_sub(count)..].iter().map(|line| shortened(last_state(line))).collect()
+}
+
+/// What a line shows in the end of text that `\r` overwrites.
+fn last_state(line: &str) -> &str {
+    line.trim_end_matches('\r').rsplit('\r').next().unwrap_or(line)
 }
 
 fn shortened(line: &str) -> String {
@@ -60,6 +65,14 @@ mod tests {
         assert!(last_lines(dir.path().join("none"), 5).is_empty());
         std::fs::write(dir.path().join("empty"), "").unwrap();
         assert!(last_lines(dir.path().join("empty"), 5).is_empty());
+    }
+
+    #[test]
+    fn of_a_progress_bar_the_last_state_is_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "\r10%\r100%\ndos\r\n\r10%\r20%\r").unwrap();
+        assert_eq!(last_lines(&path, 3), ["100%", "dos", "20%"]);
     }
 
     #[test]

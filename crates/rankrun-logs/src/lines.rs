@@ -79,11 +79,9 @@ impl Lines {
 
     /// Whether the chunk needs nothing but cutting, as most do; looking is much faster than line by line.
     fn is_plain(&self, chunk: &[u8]) -> bool {
-        self.shape.filter.is_none()
-            && !self.framed
-            && !self.escaped
-            && !(self.shape.frames && memchr(b'\r', chunk).is_some())
-            && !(self.shape.reset && memchr(ESC, chunk).is_some())
+        let in_shape = self.shape.filter.is_some() || self.framed || self.escaped;
+        let has = |wanted, byte| wanted && memchr(byte, chunk).is_some();
+        !(in_shape || has(self.shape.frames, b'\r') || has(self.shape.reset, ESC))
     }
 
     /// Keeps bytes without a newline.
