@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use rankrun::{Consoles, Entrypoint, PContext, Std, WorkerGroup, start_processes};
 use rankrun_benches::{
-    BenchError, LINE, Limit, LineChecker, Pipe, Session, Summary, ThreadUse, Verdict, monotonic_nanos, os,
+    BenchError, LINE, Limit, LineChecker, Pipe, Scratch, Session, Summary, ThreadUse, Verdict, monotonic_nanos, os,
     release_binary, write_lines,
 };
 use rankrun_testkit::{eventually, open_fds, private_memory_kib};
@@ -105,7 +105,7 @@ struct Times {
 }
 
 struct Bench {
-    root: tempfile::TempDir,
+    root: Scratch,
     program: PathBuf,
 }
 
@@ -114,7 +114,7 @@ type Checking = JoinHandle<Result<(LineChecker, Duration), BenchError>>;
 
 impl Bench {
     fn new() -> Result<Self, BenchError> {
-        let root = tempfile::tempdir().map_err(os("make a temporary directory"))?;
+        let root = Scratch::new()?;
         // As many descriptors as may be: there are many workers.
         rankrun::crates::process::raise_open_files().map_err(|error| BenchError::Unexpected(error.to_string()))?;
         Ok(Self { root, program: std::env::current_exe().map_err(os("find this program"))? })
@@ -366,7 +366,7 @@ fn silent(session: &mut Session) -> Result<(), BenchError> {
         session.value(case, "skipped: no release binary", "-", Verdict::None);
         return Ok(());
     };
-    let logs = tempfile::tempdir().map_err(os("make a temporary directory"))?;
+    let logs = Scratch::new()?;
     let mut command = Command::new(&binary);
     command.arg("--log-dir").arg(logs.path()).args(["-n", &SILENT.to_string(), "--tee", "3", "sleep", "600"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

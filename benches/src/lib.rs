@@ -1,8 +1,8 @@
 //! Measuring rankrun against what the kernel alone takes.
 //!
 //! Here: the harness ([`Session`]), its statistics ([`Summary`]), the plain loop that cases are compared with
-//! ([`PlainProgram`]), and what they need besides ([`Scratch`], [`Ballast`], [`Pipe`], [`ThreadUse`]). Not here: the cases, which are
-//! in `benches/`.
+//! ([`PlainProgram`]), and what they need besides ([`Scratch`], [`Ballast`], [`Pipe`], [`LineChecker`], [`ThreadUse`]).
+//! Not here: the cases, which are in `benches/`.
 
 #![forbid(unsafe_code)]
 

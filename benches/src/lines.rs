@@ -193,7 +193,7 @@ mod tests {
             |lines| drop(lines.pop()),
             |lines| lines.insert(3, lines[2].clone()),
             |lines| lines.swap(1, 2),
-            |lines| drop(lines[1].remove(50)),
+            |lines| lines[1].truncate(50),
             |lines| lines[1][1] = b'1',
         ];
         for (i, change) in changes.into_iter().enumerate() {
