@@ -10,6 +10,7 @@ with_and_without_pidfds!(
     it_is_gone_after_a_failure,
     it_is_gone_after_a_stop,
     the_job_goes_on_without_it,
+    signals_that_were_meant_for_the_launcher_do_not_end_it,
 );
 
 const WAIT: &str = "touch {ready} wait-for {go}";
@@ -57,6 +58,21 @@ fn the_job_goes_on_without_it(pidfds: Pidfds) {
     group.touch("go");
     let output = group.end();
     assert_eq!(output.code, Some(0), "{output}");
+}
+
+fn signals_that_were_meant_for_the_launcher_do_not_end_it(pidfds: Pidfds) {
+    let (mut group, guardian) = start(pidfds, "spawn hang touch {ready} hang");
+    group.wait_for_state(&[guardian], 'S');
+    for signal in [NixSignal::SIGTERM, NixSignal::SIGINT, NixSignal::SIGHUP, NixSignal::SIGQUIT, NixSignal::SIGUSR1] {
+        signal_to(guardian, signal);
+    }
+    // It still does what it is there for.
+    group.signal(Signal::KILL);
+    group.running().wait_timeout(rankrun_tests::LIMIT);
+    group.running().assert_nothing_left();
+    rankrun_testkit::eventually("the guardian has ended", rankrun_tests::LIMIT, || {
+        process_state(guardian).is_none_or(|state| state == 'Z')
+    });
 }
 
 #[test]

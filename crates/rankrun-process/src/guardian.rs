@@ -104,6 +104,8 @@ extern "C" fn before_main() {
     };
     // SAFETY: the name is a string that outlives the call. For ps(1), which would show `exe`.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rankrun-guard".as_ptr()) };
+    // Nothing but SIGKILL ends it before its time, least of all a signal that was meant for the launcher.
+    let _ = crate::sys::block_all_signals();
     guard(&cookie.to_string_lossy());
     // SAFETY: ends this process; there is nothing to run at exit.
     unsafe { libc::_exit(0) }
