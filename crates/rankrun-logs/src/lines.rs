@@ -7,7 +7,7 @@ use memchr::memchr;
 
 use crate::filter::LineFilter;
 use crate::sgr::{ESC, RESET, leaves_attributes};
-use crate::splitter::{CONTINUES, LineSplitter, MAX_LINE};
+use crate::splitter::{CONTINUES, LineSplitter, MAX_LINE, length_without_crs};
 
 /// What is done to lines beyond cutting them.
 #[derive(Debug, Clone, Default)]
@@ -132,25 +132,18 @@ impl Lines {
         let line = &self.splitter.partial;
         if self.shape.filter.as_ref().is_none_or(|filter| filter.matches(line)) {
             let reset = self.escaped && leaves_attributes(line);
-            // Before the CRs of the line's end.
-            let end = if reset { length_without_crs(line) } else { line.len() };
-            let (text, end) = line.split_at(end);
+            let (text, crs) = line.split_at(length_without_crs(line));
             out.extend_from_slice(prefix);
             out.extend_from_slice(text);
             if reset {
                 out.extend_from_slice(RESET);
             }
-            out.extend_from_slice(end);
             out.extend_from_slice(mark);
+            out.extend_from_slice(crs);
             out.push(b'\n');
         }
         self.splitter.partial.clear();
     }
-}
-
-/// The length of a line without the CRs at its end.
-fn length_without_crs(line: &[u8]) -> usize {
-    line.iter().rposition(|byte| *byte != b'\r').map_or(0, |last| last + 1)
 }
 
 /// The slow and obvious way to do what [`Lines`] does, byte by byte, for the property tests of this crate.
@@ -161,12 +154,9 @@ pub(crate) fn model(stream: &[u8], prefix: &[u8], shape: &Shape) -> Vec<u8> {
         if shape.filter.as_ref().is_some_and(|filter| !filter.matches(line)) {
             return;
         }
-        let mut line = line.to_vec();
-        if shape.reset && leaves_attributes(&line) {
-            let at = length_without_crs(&line);
-            line.splice(at..at, RESET.iter().copied());
-        }
-        out.extend([prefix, &line, mark, b"\n"].concat());
+        let (text, crs) = line.split_at(length_without_crs(line));
+        let reset = if shape.reset && leaves_attributes(line) { RESET } else { b"" };
+        out.extend([prefix, text, reset, mark, crs, b"\n"].concat());
     };
     let mut state: Vec<u8> = Vec::new();
     for byte in stream {
@@ -276,6 +266,7 @@ pub(crate) mod tests {
             6 => prop::collection::vec(any::<u8>(), 0..8),
             4 => "[a-z]{0,20}".prop_map(String::into_bytes),
             1 => (MAX_LINE - 3..MAX_LINE + 3).prop_map(|length| vec![b'x'; length]),
+            1 => (MAX_LINE - 3..MAX_LINE + 1).prop_map(|length| [vec![b'x'; length], vec![b'\r'; 3]].concat()),
         ];
         prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
     }
@@ -299,6 +290,8 @@ pub(crate) mod tests {
                 prop_assert!(lines.splitter.partial().len() <= MAX_LINE);
             }
             lines.finish(b"[r0]:", &mut out);
+            let after_cr = [b"\r", CONTINUES].concat();
+            prop_assert!(memchr::memmem::find(&out, &after_cr).is_none());
             // Not prop_assert_eq: it would print megabytes.
             prop_assert!(out == model(&stream, b"[r0]:", &shape));
         }

@@ -256,7 +256,6 @@ impl TailCore {
 
 #[cfg(test)]
 mod tests {
-    use crate::splitter::CONTINUES;
     use proptest::prelude::*;
 
     use super::*;
@@ -369,9 +368,6 @@ mod tests {
             rest = rest.strip_prefix(row::ERASE).unwrap_or(rest);
             let end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
             let line_end = rest[end..].iter().position(|byte| *byte != b'\r').map_or(rest.len(), |at| end + at);
-            // A line that was too long may be split after a CR: its mark follows that.
-            let mark = if rest[line_end..].starts_with(CONTINUES) { CONTINUES.len() } else { 0 };
-            let line_end = line_end + mark;
             if rest.get(line_end) == Some(&b'\n') {
                 lines.extend_from_slice(&rest[..=line_end]);
                 rest = &rest[line_end + 1..];
