@@ -34,13 +34,13 @@ pub(crate) struct OutputArgs {
     #[arg(long, alias = "local_ranks_filter", value_name = "RANKS", value_parser = parse_ranks)]
     pub(crate) local_ranks_filter: Option<RankList>,
 
-    /// Copies lines of stdout with any of these texts to filtered_stdout.log
+    /// Copies lines of stdout with any of these texts, separated by commas (\, is a comma), to filtered_stdout.log; may be repeated
     #[arg(long, alias = "duplicate_stdout_filters", value_name = "TEXTS", value_parser = parse_filters)]
-    pub(crate) duplicate_stdout_filters: Option<TextList>,
+    pub(crate) duplicate_stdout_filters: Vec<TextList>,
 
-    /// Copies lines of stderr with any of these texts to filtered_stderr.log
+    /// Copies lines of stderr with any of these texts, separated by commas (\, is a comma), to filtered_stderr.log; may be repeated
     #[arg(long, alias = "duplicate_stderr_filters", value_name = "TEXTS", value_parser = parse_filters)]
-    pub(crate) duplicate_stderr_filters: Option<TextList>,
+    pub(crate) duplicate_stderr_filters: Vec<TextList>,
 }
 
 /// [`Progress`] as an argument.
@@ -134,7 +134,10 @@ pub(crate) fn resolve(
     if let Some(rank) = ranks.and_then(|ranks| ranks.iter().find(|rank| **rank >= local_world_size)) {
         return Err(RankFilterError { rank: *rank, last: local_world_size - 1 });
     }
-    let texts = |list: &Option<TextList>| list.as_ref().map(|TextList(texts)| texts.clone());
+    let texts = |lists: &[TextList]| {
+        let texts: Vec<String> = lists.iter().flat_map(|TextList(texts)| texts.clone()).collect();
+        (!texts.is_empty()).then_some(texts)
+    };
     Ok(OutputPlan {
         template: args.log_line_prefix_template.clone().unwrap_or_default(),
         progress: match args.progress {
@@ -188,8 +191,18 @@ fn parse_ranks(text: &str) -> Result<RankList, String> {
     ranks.map(RankList).map_err(|_| "expected local ranks separated by commas, such as 0,1".to_owned())
 }
 
+/// Splits at commas, as torchrun does; a comma after a backslash is part of its text, any other backslash is itself.
 fn parse_filters(text: &str) -> Result<TextList, String> {
-    let texts: Vec<String> = text.split(',').map(str::to_owned).collect();
+    let mut texts = vec![String::new()];
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match (c, texts.last_mut()) {
+            (',', _) => texts.push(String::new()),
+            ('\\', Some(last)) => last.push(rest.next_if_eq(&',').unwrap_or('\\')),
+            (c, Some(last)) => last.push(c),
+            (_, None) => {}
+        }
+    }
     if texts.iter().any(String::is_empty) {
         return Err("expected one or more texts separated by commas, none of them empty".to_owned());
     }
@@ -241,9 +254,35 @@ mod tests {
     }
 
     #[test]
+    fn filters_are_split_at_commas_that_no_backslash_precedes() {
+        for (text, expected) in [
+            ("a,b", &["a", "b"][..]),
+            (r"loss=0\,5,x", &["loss=0,5", "x"]),
+            (r"\,", &[","]),
+            (r"C:\dir\\,b\", &[r"C:\dir\,b\"]),
+        ] {
+            assert_eq!(parse_filters(text).unwrap().0, expected, "{text}");
+        }
+        for wrong in ["", ",", "a,", ",a", r"\,,"] {
+            assert!(parse_filters(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_filter_that_is_repeated_adds_its_texts() {
+        let lists = ["a,b", r"c\,d"].map(|text| parse_filters(text).unwrap());
+        let args = OutputArgs { duplicate_stderr_filters: lists.to_vec(), ..OutputArgs::default() };
+        let plan = resolve(&args, 1, &OutputEnv::default()).unwrap();
+        assert_eq!(
+            (plan.stdout_filters, plan.stderr_filters.unwrap()),
+            (None, vec!["a".into(), "b".into(), "c,d".into()])
+        );
+    }
+
+    #[test]
     fn a_filter_without_a_teed_stream_is_told_of() {
         let args =
-            OutputArgs { duplicate_stdout_filters: Some(parse_filters("a,b").unwrap()), ..OutputArgs::default() };
+            OutputArgs { duplicate_stdout_filters: vec![parse_filters("a,b").unwrap()], ..OutputArgs::default() };
         let plan = resolve(&args, 1, &OutputEnv::default()).unwrap();
         assert_eq!(plan.idle_filters(true, false), Vec::<String>::new());
         assert_eq!(plan.idle_filters(false, true).len(), 1);
