@@ -75,6 +75,22 @@ fn files_are_kept_at_their_size_with_their_end_and_one_line_about_the_rest() {
 }
 
 #[test]
+fn a_file_of_chosen_lines_is_kept_at_its_size_too() {
+    let logs = tempfile::tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 5000 ]; do echo loss $i; echo other; i=$((i+1)); done";
+    let args =
+        ["-t", "1", "--duplicate-stdout-filters", "loss", "--log-max-size", "16k", "--log-dir", path(logs.path())];
+    let output = Launcher::rankrun().args(args).args(["sh", "-c", script]).run_with_timeout(LIMIT);
+    assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), ""));
+    let text = fs::read_to_string(the_run(logs.path()).join("attempt_0/filtered_stdout.log")).unwrap();
+    assert!(text.len() <= 16 << 10 && text.len() > 15 << 10, "{} bytes", text.len());
+    let (first, rest) = text.split_once('\n').unwrap();
+    let whole: String = (0..5000).map(|i| format!("[default0]:loss {i}\n")).collect();
+    assert_eq!(first, format!("[rankrun: {} bytes dropped]", whole.len() - rest.len()));
+    assert!(whole.ends_with(rest));
+}
+
+#[test]
 fn while_a_worker_writes_without_end_its_file_takes_little_disk() {
     let logs = tempfile::tempdir().unwrap();
     let args = ["-r", "1", "--log-max-size", "64k", "--log-dir", path(logs.path())];

@@ -52,6 +52,15 @@ fn the_files_of_a_run_are_shown_by_rank_with_the_prefixes_of_the_run() {
 }
 
 #[test]
+fn a_runs_own_prefixes_are_shown_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let template = "${role_name}:${rank}/${stream} ${pid} ${time}| ";
+    assert_eq!(run_three(dir.path(), &["--log-line-prefix-template", template]).code, Some(0));
+    let args = [path(dir.path()), "--rank", "2"];
+    assert_eq!(shown(&args), "trainer:2/stdout ? ?| out 2\ntrainer:2/stderr ? ?| err 2\n");
+}
+
+#[test]
 fn a_second_run_has_a_directory_of_its_own_and_is_the_latest() {
     let dir = tempfile::tempdir().unwrap();
     run_three(dir.path(), &["--run-id", "job-7"]);

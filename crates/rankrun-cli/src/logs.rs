@@ -113,7 +113,7 @@ fn write_all(run: &Run, logs: &[&RunLog]) -> Result<(), ShowError> {
     };
     let mut out = BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     for log in logs {
-        match log.write_lines(run.line_prefix(log.local_rank).as_bytes(), &mut out) {
+        match log.write_lines(run.line_prefix(log.local_rank, log.stream).as_bytes(), &mut out) {
             Ok(()) => {}
             Err(WriteLinesError::Write { source, .. }) => return Err(failed(source)),
             Err(WriteLinesError::Read(error)) => return Err(error.into()),
@@ -128,7 +128,7 @@ fn follow(run: &Run, logs: &[&RunLog]) -> Result<(), ShowError> {
     let stdout = || io::stdout().as_fd().try_clone_to_owned();
     let sources = logs.iter().map(|log| TailSource {
         path: log.path.clone(),
-        prefix: run.line_prefix(log.local_rank).into(),
+        prefix: run.line_prefix(log.local_rank, log.stream).into(),
         sink: SinkId::Stdout,
     });
     let consoles =

@@ -10,6 +10,7 @@ use rankrun_logs::{LogLimiter, LogsDest, LogsError, RunInfo, RunMark, TailPositi
 use rankrun_types::env;
 
 use crate::spec::GroupSpec;
+use crate::tee::line_prefixes;
 
 /// The files while the group runs.
 #[derive(Debug)]
@@ -41,7 +42,10 @@ impl LogFiles {
         });
         let limiter = match spec.log_max_size {
             Some(max) if !paths.is_empty() => {
-                Some(LogLimiter::start(paths.into_iter().cloned().collect(), max, positions)?)
+                // The tail has made those of chosen lines that there are.
+                let chosen = [&dest.filtered_stdout, &dest.filtered_stderr].into_iter().flatten();
+                let paths = paths.into_iter().chain(chosen.filter(|path| path.is_file())).cloned();
+                Some(LogLimiter::start(paths.collect(), max, positions)?)
             }
             _ => None,
         };
@@ -64,5 +68,5 @@ impl LogFiles {
 fn info(spec: &GroupSpec) -> RunInfo {
     let run_id = spec.envs[0].get(OsStr::new(env::TORCHELASTIC_RUN_ID)).filter(|id| !id.is_empty());
     let run_id = run_id.map_or(rankrun_logs::DEFAULT_RUN_ID.into(), |id| id.to_string_lossy());
-    RunInfo::new(run_id, &spec.name, spec.local_world_size())
+    RunInfo::new(run_id, &spec.name, spec.local_world_size()).with_line_prefixes(line_prefixes(spec))
 }

@@ -18,16 +18,12 @@ pub(crate) struct Tee {
 
 impl Tee {
     pub(crate) fn new(spec: &GroupSpec, dest: &LogsDest) -> Self {
-        let template = spec.log_line_prefix_template.clone().unwrap_or_default();
-        let hostname = hostname();
+        let prefixes = Prefixes::new(spec);
         let mut tee = Self { sources: Vec::new(), options: options(spec, dest), await_pid: Vec::new() };
         for local_rank in 0..spec.local_world_size() {
             for (paths, sink) in [(&dest.tee_stdouts, SinkId::Stdout), (&dest.tee_stderrs, SinkId::Stderr)] {
                 let Some(path) = &paths[local_rank] else { continue };
-                let prefix = match &spec.log_line_prefixes {
-                    Some(prefixes) => LinePrefix::from(prefixes[local_rank].clone()).color(local_rank),
-                    None => prefix(spec, &template, &hostname, local_rank, sink),
-                };
+                let prefix = prefixes.of(local_rank, sink);
                 if prefix.needs_pid() {
                     tee.await_pid.push((tee.sources.len(), local_rank));
                 }
@@ -38,11 +34,43 @@ impl Tee {
     }
 }
 
-fn prefix(spec: &GroupSpec, template: &PrefixTemplate, hostname: &str, local_rank: usize, sink: SinkId) -> LinePrefix {
-    let rank = spec.envs[local_rank].get(OsStr::new(env::RANK));
-    let rank = rank.map_or_else(|| local_rank.to_string(), |rank| rank.to_string_lossy().into_owned());
-    let stream = sink.to_string();
-    template.prefix(PrefixValues { role_name: &spec.name, local_rank, rank: &rank, hostname, stream: &stream })
+/// The prefixes of a group's lines.
+struct Prefixes<'a> {
+    spec: &'a GroupSpec,
+    template: PrefixTemplate,
+    hostname: String,
+}
+
+impl<'a> Prefixes<'a> {
+    fn new(spec: &'a GroupSpec) -> Self {
+        Self { spec, template: spec.log_line_prefix_template.clone().unwrap_or_default(), hostname: hostname() }
+    }
+
+    fn of(&self, local_rank: usize, sink: SinkId) -> LinePrefix {
+        if let Some(prefixes) = &self.spec.log_line_prefixes {
+            return LinePrefix::from(prefixes[local_rank].clone()).color(local_rank);
+        }
+        let rank = self.spec.envs[local_rank].get(OsStr::new(env::RANK));
+        let rank = rank.map_or_else(|| local_rank.to_string(), |rank| rank.to_string_lossy().into_owned());
+        self.template.prefix(PrefixValues {
+            role_name: &self.spec.name,
+            local_rank,
+            rank: &rank,
+            hostname: &self.hostname,
+            stream: &sink.to_string(),
+        })
+    }
+}
+
+/// The prefixes for who reads the files afterwards; none where they are the usual ones.
+pub(crate) fn line_prefixes(spec: &GroupSpec) -> Vec<[String; 2]> {
+    let template = spec.log_line_prefix_template.as_ref().filter(|template| **template != PrefixTemplate::default());
+    if spec.log_line_prefixes.is_none() && template.is_none() {
+        return Vec::new();
+    }
+    let prefixes = Prefixes::new(spec);
+    let of = |local_rank| [SinkId::Stdout, SinkId::Stderr].map(|sink| prefixes.of(local_rank, sink).to_string());
+    (0..spec.local_world_size()).map(of).collect()
 }
 
 fn options(spec: &GroupSpec, dest: &LogsDest) -> TailOptions {

@@ -302,6 +302,16 @@ impl LinePrefix {
     }
 }
 
+impl fmt::Display for LinePrefix {
+    /// As it stands before lines of a time and a process that are not known: `?` for each of the two, without colours.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.segments.iter().try_for_each(|segment| match segment {
+            Segment::Text(text) => f.write_str(&String::from_utf8_lossy(text)),
+            Segment::Pid | Segment::Time => f.write_str("?"),
+        })
+    }
+}
+
 impl From<Vec<u8>> for LinePrefix {
     fn from(bytes: Vec<u8>) -> Self {
         Self { segments: vec![Segment::Text(bytes)], color: None }
@@ -357,6 +367,12 @@ mod tests {
             assert_eq!(shown(&again), expected, "{template} shown as {again}");
         }
         assert_eq!(PrefixTemplate::default().to_string(), "[${role_name}${local_rank}]:");
+    }
+
+    #[test]
+    fn afterwards_process_and_time_are_not_known() {
+        let template: PrefixTemplate = "${time} ${role_name}/${stream} ${pid}:".parse().unwrap();
+        assert_eq!(template.prefix(VALUES).to_string(), "? a?b/stderr ?:");
     }
 
     #[test]

@@ -36,7 +36,7 @@ const CHUNK: usize = 64 * 1024;
 /// assert!(run.goes_on());
 /// let mut text = Vec::new();
 /// for log in run.logs()? {
-///     log.write_lines(run.line_prefix(log.local_rank).as_bytes(), &mut text)?;
+///     log.write_lines(run.line_prefix(log.local_rank, log.stream).as_bytes(), &mut text)?;
 /// }
 /// assert_eq!(text, b"[trainer1]:hello\n");
 /// drop(mark);
@@ -131,9 +131,14 @@ impl Run {
         self.info.as_ref().map_or_else(|| changed().unwrap_or(SystemTime::UNIX_EPOCH), |info| info.started)
     }
 
-    /// What stands before each line of a worker; `default` is the role of a run that does not say.
+    /// What stands before each line of a worker's stream: what the run says, see [`RunInfo::line_prefixes`], or
+    /// [`line_prefix`](crate::line_prefix) of its role; `default` is the role of a run that says nothing.
     #[must_use]
-    pub fn line_prefix(&self, local_rank: usize) -> String {
+    pub fn line_prefix(&self, local_rank: usize, stream: SinkId) -> String {
+        let own = self.info.as_ref().and_then(|info| info.line_prefixes.get(local_rank));
+        if let Some([stdout, stderr]) = own {
+            return if stream == SinkId::Stdout { stdout.clone() } else { stderr.clone() };
+        }
         crate::line_prefix(self.info.as_ref().map_or("default", |info| &info.role), local_rank)
     }
 

@@ -16,7 +16,7 @@ use crate::error::LogsError;
 pub(crate) const RUN_INFO: &str = "run.json";
 
 /// No file of ours is larger; what is, is not read.
-const MOST: u64 = 1 << 20;
+const MOST: u64 = 64 << 20;
 
 /// What is known about a run when it starts, as `run.json` in its directory.
 ///
@@ -24,7 +24,8 @@ const MOST: u64 = 1 << 20;
 /// {"run_id":"20261201-101500-4242","role":"trainer","local_world_size":8,"started_ns":1796120100000000000}
 /// ```
 ///
-/// `started_ns` counts nanoseconds from 1970 (UTC). Fields that a later version adds are ignored.
+/// `started_ns` counts nanoseconds from 1970 (UTC). A run whose lines have prefixes of their own has also
+/// `"line_prefixes":[["[0 out] ","[0 err] "],...]`. Fields that a later version adds are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunInfo {
@@ -37,6 +38,11 @@ pub struct RunInfo {
     /// When the run, or its last attempt, was started.
     #[serde(rename = "started_ns", with = "nanoseconds")]
     pub started: SystemTime,
+    /// What stands before the lines of each rank's stdout and stderr; empty where that is
+    /// [`line_prefix`](crate::line_prefix) of the role. `?` stands for what is not known afterwards, the time of a line
+    /// and the process id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub line_prefixes: Vec<[String; 2]>,
 }
 
 /// Holds a run's `run.json` while the run goes on.
@@ -52,7 +58,15 @@ impl RunInfo {
     /// A run of `local_world_size` workers that starts now.
     #[must_use]
     pub fn new(run_id: impl Into<String>, role: impl Into<String>, local_world_size: usize) -> Self {
-        Self { run_id: run_id.into(), role: role.into(), local_world_size, started: SystemTime::now() }
+        let (run_id, role) = (run_id.into(), role.into());
+        Self { run_id, role, local_world_size, started: SystemTime::now(), line_prefixes: Vec::new() }
+    }
+
+    /// Sets [`line_prefixes`](Self::line_prefixes).
+    #[must_use]
+    pub fn with_line_prefixes(mut self, prefixes: Vec<[String; 2]>) -> Self {
+        self.line_prefixes = prefixes;
+        self
     }
 
     /// Writes the file, in one step, and marks the run as going on until the mark is dropped.
@@ -131,7 +145,7 @@ mod tests {
     fn what_is_published_is_read_again_and_marked_until_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(RUN_INFO);
-        let info = RunInfo::new("job\"7", "trainer", 8);
+        let info = RunInfo::new("job\"7", "trainer", 8).with_line_prefixes(vec![["a".into(), "b".into()]]);
         let mark = info.publish(&path).unwrap();
         assert_eq!(RunInfo::read(&path).unwrap(), info);
         assert!(is_held(&path));

@@ -17,7 +17,7 @@ fn write(run: &Path, name: &str, text: &str) {
 fn text(run: &Run) -> String {
     let mut text = Vec::new();
     for log in run.logs().unwrap() {
-        log.write_lines(run.line_prefix(log.local_rank).as_bytes(), &mut text).unwrap();
+        log.write_lines(run.line_prefix(log.local_rank, log.stream).as_bytes(), &mut text).unwrap();
     }
     String::from_utf8(text).unwrap()
 }
