@@ -62,7 +62,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "rankrun-cli",
         ours: Ours::Only(&["rankrun", "rankrun-launcher"]),
-        others: &["anstream", "anstyle", "clap", "env_logger", "humantime", "jiff"],
+        // clap_complete, clap_mangen: completions and man pages, from the same parser.
+        others: &["anstream", "anstyle", "clap", "clap_complete", "clap_mangen", "env_logger", "humantime", "jiff"],
     },
     Layer { name: "rankrun-testkit", ours: Ours::Only(&["rankrun-types"]), others: &[] },
     Layer { name: "rankrun-tests", ours: Ours::Any, others: DEV },

@@ -23,6 +23,7 @@ usage: cargo xtask COMMAND
   test [ARGS...]          cargo test --workspace ARGS
   bench [NAME...] [-- ARGS...]
                           builds the release binary, then runs the named benches, or all
+  man [DIR]               the man pages of rankrun, into DIR or target/man
   release --dry-run [--allow-dirty]
                           versions, changelog, and cargo publish --workspace --dry-run
 ";
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         ["tidy"] => report("tidy", tidy::tidy()),
         ["test", ref rest @ ..] => cargo(&["test", "--workspace"]).with(rest).pass_through(),
         ["bench", ref rest @ ..] => bench(rest),
+        ["man"] => man("target/man"),
+        ["man", dir] => man(dir),
         ["release", ref options @ ..] => match release::Options::parse(options) {
             Ok(options) => release::release(options),
             Err(why) => return usage(&why),
@@ -75,6 +78,15 @@ fn report(check: &str, found: Result<Vec<String>, String>) -> Result<(), String>
         println!("{line}");
     }
     Err(format!("{check}: {} found", found.len()))
+}
+
+/// Lets the command itself write its man pages: it has the parser.
+fn man(dir: &str) -> Result<(), String> {
+    let dir = run::root().join(dir);
+    std::fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+    let dir = dir.to_string_lossy();
+    let run = ["run", "--quiet", "--package", "rankrun-cli", "--bin", "rankrun", "--", "man-page", &dir];
+    cargo(&run).pass_through()
 }
 
 fn bench(args: &[&str]) -> Result<(), String> {

@@ -4,35 +4,38 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
 use clap::error::ErrorKind;
-use rankrun::crates::types::MAX_LOCAL_RANK;
+use clap::{FromArgMatches, Parser, ValueHint};
 
+use crate::help::{self, command};
 use crate::output::OutputArgs;
+use crate::pet;
 use crate::placement::PlacementArgs;
+use crate::torchrun_args::{EntryArgs, SizeArgs, TakenArgs};
+use crate::values::{SignalList, parse_catchable, parse_seconds, parse_signals, parse_text};
 use rankrun::{LogSize, Signal, StdSpec};
 
 /// Start N copies of a program, each with its rank, and report the first failure.
 ///
 /// Each worker gets LOCAL_RANK, RANK, LOCAL_WORLD_SIZE, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the other variables
-/// that torchrun sets. The first worker that fails stops the others. Options after PROGRAM are PROGRAM's.
+/// that torchrun sets. A .py file is run by Python, anything else directly. The first worker that fails stops the others.
 #[derive(Debug, Parser)]
 #[command(
     name = "rankrun",
     version,
     max_term_width = 100,
-    override_usage = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...\n       rankrun logs [OPTIONS] DIR",
-    after_help = "SPEC is a mode for all ranks (0 none, 1 out, 2 err, 3 all, or those names) or RANKS:MODE,... where RANKS is \
-                  a rank, a range a-b, or * for all others: 3   0:out,1-3:all   *:err\n\n\
-                  `rankrun logs DIR` shows the log files of a run (see rankrun logs --help). `logs` means that as the first argument \
-                  only; a program of that name is started by `rankrun -- logs` or `rankrun ./logs`.\n\n\
-                  Exit code: 0 if all workers exit 0; else that of the worker that failed first (128+n for signal n); 2 wrong usage, \
-                  125 rankrun failed, 126 PROGRAM not executable, 127 PROGRAM not found, 128+n stopped by signal n."
+    infer_long_args = true,
+    args_override_self = true,
+    override_usage = help::USAGE,
+    after_help = help::EXAMPLES,
+    after_long_help = help::NOTES
 )]
 pub(crate) struct Args {
-    /// How many workers to start on this host
-    #[arg(short = 'n', long = "nproc-per-node", alias = "nproc_per_node", value_name = "N", default_value = "1", value_parser = parse_size)]
-    pub(crate) local_world_size: usize,
+    #[command(flatten)]
+    pub(crate) size: SizeArgs,
+
+    #[command(flatten)]
+    pub(crate) entry: EntryArgs,
 
     /// Which streams go to files instead of here
     #[arg(short = 'r', long, value_name = "SPEC", default_value = "0", hide_default_value = true)]
@@ -43,55 +46,58 @@ pub(crate) struct Args {
     pub(crate) tee: StdSpec,
 
     /// Where this run gets a directory for its log and error files [default: a temporary one]
-    #[arg(long, alias = "log_dir", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,
 
-    /// How large each log file may become, such as 512k, 10M or 1G: its end is kept, and one line says how much was dropped
-    #[arg(long, alias = "log_max_size", value_name = "SIZE")]
-    pub(crate) log_max_size: Option<LogSize>,
-
     /// The id of this run: TORCHELASTIC_RUN_ID, and the start of its directory's name [default: time and pid]
-    #[arg(long, alias = "run_id", value_name = "ID", value_parser = parse_run_id)]
-    pub(crate) run_id: Option<String>,
+    #[arg(long, visible_alias = "run-id", value_name = "ID", value_parser = parse_text)]
+    pub(crate) rdzv_id: Option<String>,
 
     /// The workers' role: ROLE_NAME, the prefix of teed lines, the name in reports
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) role: String,
 
     /// How long workers have from the death signal to SIGKILL
-    #[arg(long, alias = "shutdown_timeout", value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(crate) shutdown_timeout: Duration,
 
     /// Signals that stop the run: passed on to the workers with grace, a second one kills
     /// [default: SIGTERM,SIGINT,SIGHUP,SIGQUIT]
-    #[arg(
-        long,
-        alias = "signals_to_handle",
-        value_name = "SIGNALS",
-        env = "TORCHELASTIC_SIGNALS_TO_HANDLE",
-        hide_env_values = true,
-        value_parser = parse_signals
-    )]
+    #[arg(long, value_name = "SIGNALS", value_parser = parse_signals)]
     pub(crate) signals_to_handle: Option<SignalList>,
 
+    #[command(flatten)]
+    pub(crate) taken: TakenArgs,
+
+    /// How large each log file may become, such as 512k, 10M or 1G: its end is kept, and one line says how much was dropped
+    #[arg(long, value_name = "SIZE", help_heading = "Log files")]
+    pub(crate) log_max_size: Option<LogSize>,
+
     /// Signals that are passed on to the workers while the run goes on [default: SIGUSR1,SIGUSR2]
-    #[arg(long, alias = "signals_to_forward", value_name = "SIGNALS", value_parser = parse_signals)]
+    #[arg(long, value_name = "SIGNALS", value_parser = parse_signals, help_heading = "Stopping")]
     pub(crate) signals_to_forward: Option<SignalList>,
 
     /// Who gets the death signal: each worker and then, once it is gone, the rest of its process group, or all at once
-    #[arg(long, alias = "stop_order", value_name = "ORDER", default_value = "leader-then-group")]
+    #[arg(long, value_name = "ORDER", default_value = "leader-then-group", help_heading = "Stopping")]
     pub(crate) stop_order: StopOrderArg,
 
     /// A signal before the death signal, for workers that hang to write their stacks
-    #[arg(long, alias = "dump_signal", value_name = "SIGNAL", value_parser = parse_catchable)]
+    #[arg(long, value_name = "SIGNAL", value_parser = parse_catchable, help_heading = "Stopping")]
     pub(crate) dump_signal: Option<Signal>,
 
     /// How long from the dump signal to the death signal
-    #[arg(long, alias = "dump_timeout", value_name = "SECONDS", default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "5",
+        value_parser = parse_seconds,
+        allow_negative_numbers = true,
+        help_heading = "Stopping"
+    )]
     pub(crate) dump_timeout: Duration,
 
     /// Leave alone what workers left running, if all workers exit 0
-    #[arg(long, alias = "keep_descendants")]
+    #[arg(long, help_heading = "Stopping")]
     pub(crate) keep_descendants: bool,
 
     #[command(flatten)]
@@ -100,14 +106,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) placement: PlacementArgs,
 
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM [ARGS]", required = true, num_args = 1.., trailing_var_arg = true)]
+    /// The program, or the module, and its arguments: options after it are its own
+    #[arg(
+        value_name = "PROGRAM [ARGS]",
+        required = true,
+        num_args = 1..,
+        trailing_var_arg = true,
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub(crate) command: Vec<OsString>,
 }
-
-/// Signals that were given as one argument, in their order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SignalList(pub(crate) Vec<Signal>);
 
 /// [`rankrun::StopOrder`] as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -127,9 +135,17 @@ pub(crate) enum Stop {
     Usage(String),
 }
 
-/// Reads a command line, argument 0 included.
-pub(crate) fn parse(command_line: Vec<OsString>) -> Result<Args, Stop> {
-    Args::try_parse_from(command_line).map_err(|error| stop(&error, "rankrun --help"))
+/// Reads a command line, argument 0 included, with what the environment says before it.
+pub(crate) fn parse(
+    command_line: Vec<OsString>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Args, Stop> {
+    let command = command();
+    let mut line = command_line;
+    let start = line.len().min(1);
+    line.splice(start..start, pet::arguments(&command, environment)?);
+    let matches = command.try_get_matches_from(line);
+    matches.and_then(|matches| Args::from_arg_matches(&matches)).map_err(|error| stop(&error, "rankrun --help"))
 }
 
 /// What to do about what clap says: show it, or one line of it with the way to help.
@@ -147,7 +163,7 @@ pub(crate) fn stop(error: &clap::Error, help: &str) -> Stop {
 }
 
 /// The first paragraph of clap's message as one line, with the way to help.
-fn one_line(message: &str, help: &str) -> String {
+pub(crate) fn one_line(message: &str, help: &str) -> String {
     let paragraph = message.split("\n\n").next().unwrap_or(message);
     let words: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let text = words.join(" ");
@@ -155,49 +171,18 @@ fn one_line(message: &str, help: &str) -> String {
     format!("{text} (see {help})")
 }
 
-fn parse_size(text: &str) -> Result<usize, String> {
-    let most = MAX_LOCAL_RANK + 1;
-    match text.parse::<usize>() {
-        Ok(size) if (1..=most).contains(&size) => Ok(size),
-        _ => Err(format!("expected a whole number from 1 to {most}")),
-    }
-}
-
-fn parse_run_id(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains('\0') {
-        return Err("expected a text without NUL bytes that is not empty".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-fn parse_signals(text: &str) -> Result<SignalList, String> {
-    if text.trim().is_empty() {
-        return Ok(SignalList(Vec::new()));
-    }
-    text.split(',').map(parse_catchable).collect::<Result<_, _>>().map(SignalList)
-}
-
-fn parse_catchable(text: &str) -> Result<Signal, String> {
-    let signal: Signal = text.parse().map_err(|error: rankrun::crates::types::ParseSignalError| error.to_string())?;
-    if !signal.can_be_caught() {
-        return Err(format!("{signal} cannot be caught: expected any signal but SIGKILL and SIGSTOP"));
-    }
-    Ok(signal)
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok();
-    seconds
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "expected a number of seconds, 0 or more, such as 30 or 0.5".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nproc::NprocPerNode;
 
     fn parsed(line: &[&str]) -> Result<Args, Stop> {
-        parse(std::iter::once("rankrun").chain(line.iter().copied()).map(OsString::from).collect())
+        parsed_in(&[], line)
+    }
+
+    fn parsed_in(environment: &[(&str, &str)], line: &[&str]) -> Result<Args, Stop> {
+        let environment = environment.iter().map(|(name, value)| (name.into(), value.into()));
+        parse(std::iter::once("rankrun").chain(line.iter().copied()).map(OsString::from).collect(), environment)
     }
 
     fn usage(line: &[&str]) -> String {
@@ -209,14 +194,14 @@ mod tests {
 
     #[test]
     fn the_definition_of_the_command_line_is_sound() {
-        <Args as clap::CommandFactory>::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn what_follows_the_program_is_the_programs() {
         let args = parsed(&["-n", "4", "--tee", "3", "sh", "-c", "echo", "-n", "--help"]).unwrap();
         assert_eq!(args.command, ["sh", "-c", "echo", "-n", "--help"]);
-        assert_eq!(args.local_world_size, 4);
+        assert_eq!(args.size.nproc_per_node, NprocPerNode::Count(4));
         let args = parsed(&["--", "-x", "--", "y"]).unwrap();
         assert_eq!(args.command, ["-x", "--", "y"]);
     }
@@ -224,8 +209,8 @@ mod tests {
     #[test]
     fn a_wrong_argument_gives_one_line_that_names_it_and_what_is_accepted() {
         for (line, words) in [
-            (&["-n", "0", "true"][..], &["-n", "'0'", "1 to 65536"][..]),
-            (&["-n", "x", "true"], &["'x'", "1 to 65536"]),
+            (&["-n", "0", "true"][..], &["-n", "'0'", "1 to 65536, auto, cpu or gpu"][..]),
+            (&["-n", "x", "true"], &["'x'", "1 to 65536, auto, cpu or gpu"]),
             (&["-n", "-1", "true"], &["-1"]),
             (&["-r", "0:4", "true"], &["--redirects", "byte 2", "0-3"]),
             (&["-t", "", "true"], &["--tee"]),
@@ -241,7 +226,7 @@ mod tests {
             (&["--rlimit", "fds=3", "true"], &["--rlimit", "fds", "nofile"]),
             (&["--nice", "40", "true"], &["--nice", "-20", "19"]),
             (&["--log-max-size", "10Q", "true"], &["--log-max-size", "`10Q`", "k, M, G or T", "10M"]),
-            (&["--run-id", "", "true"], &["--run-id", "not empty"]),
+            (&["--run-id", "", "true"], &["--rdzv-id", "not empty"]),
             (
                 &["--log-line-prefix-template", "${x}", "true"],
                 &["--log-line-prefix-template", "`${x}`", "${role_name}"],
@@ -251,7 +236,14 @@ mod tests {
             (&["--local-ranks-filter", "", "true"], &["--local-ranks-filter", "separated by commas"]),
             (&["--local-ranks-filter", "0,x", "true"], &["--local-ranks-filter", "'0,x'", "such as 0,1"]),
             (&["--duplicate-stdout-filters", "", "true"], &["--duplicate-stdout-filters", "one or more texts"]),
-            (&["--duplicate-stderr-filters", "a,,b", "true"], &["--duplicate-stderr-filters", "none of them empty"]),
+            (&["--duplicate-stderr-filters", "a,", "true"], &["--duplicate-stderr-filters", "none of them empty"]),
+            (&["-m", "--no-python", "pkg"], &["'--module'", "'--no-python'"]),
+            (&["-m", "--run-path", "/pkg"], &["'--module'", "'--run-path'"]),
+            (&["--monitor-interval", "often", "true"], &["--monitor-interval", "'often'", "0 or more"]),
+            (&["--start-method", "thread", "true"], &["--start-method", "'thread'", "spawn", "fork", "forkserver"]),
+            (&["--event-log-handler", "console", "true"], &["--event-log-handler", "'console'", "null"]),
+            (&["--logs-specs", "mine", "true"], &["--logs-specs", "Python", "--log-dir"]),
+            (&["--log", "x", "true"], &["--log"]),
             (&["--bogus", "true"], &["--bogus"]),
             (&[], &["PROGRAM"]),
         ] {
@@ -259,6 +251,58 @@ mod tests {
             assert_eq!(text.lines().count(), 1, "{text}");
             for word in words {
                 assert!(text.contains(word), "{line:?}: `{word}` not in: {text}");
+            }
+        }
+    }
+    #[test]
+    fn an_option_can_be_typed_with_underscores_shortened_and_again() {
+        for line in [
+            &["--nproc_per_node", "3", "true"][..],
+            &["--nproc_per_node=3", "true"],
+            &["--nproc-per=3", "true"],
+            &["--nproc_per=3", "true"],
+            &["-n", "2", "-n3", "true"],
+        ] {
+            assert_eq!(parsed(line).unwrap().size.nproc_per_node, NprocPerNode::Count(3), "{line:?}");
+        }
+        assert_eq!(parsed(&["--log_max_size", "1M", "--run_id", "7", "true"]).unwrap().rdzv_id.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn an_argument_in_the_environment_comes_before_the_command_line() {
+        let environment = [
+            ("PET_NPROC_PER_NODE", "4"),
+            ("PET_RDZV_ID", "job"),
+            ("PET_NO_PYTHON", "1"),
+            ("PET_MODULE", "0"),
+            ("PET_ROLE", ""),
+            ("PET_UNKNOWN", "x"),
+            ("PET_HELP", "1"),
+            ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"),
+            ("TORCHELASTIC_SIGNALS_TO_HANDLE", "TERM"),
+            ("PET_SIGNALS_TO_HANDLE", "INT"),
+        ];
+        let args = parsed_in(&environment, &["a.py"]).unwrap();
+        assert_eq!(args.size.nproc_per_node, NprocPerNode::Count(4));
+        assert_eq!((args.rdzv_id.as_deref(), args.role.as_str()), (Some("job"), "default"));
+        assert_eq!((args.entry.no_python, args.entry.module), (true, false));
+        assert_eq!(args.shutdown_timeout, Duration::from_secs(7));
+        assert_eq!(args.signals_to_handle, Some(SignalList(vec![Signal::INT])));
+        let args = parsed_in(&environment, &["-n", "auto", "--role", "r", "a.py"]).unwrap();
+        assert_eq!((args.size.nproc_per_node, args.role.as_str()), (NprocPerNode::Auto, "r"));
+    }
+
+    #[test]
+    fn a_wrong_value_in_the_environment_is_told_with_the_variables_name() {
+        for (name, value, words) in [
+            ("PET_NPROC_PER_NODE", "many", &["PET_NPROC_PER_NODE", "'many'", "auto, cpu or gpu"][..]),
+            ("PET_NO_PYTHON", "maybe", &["PET_NO_PYTHON", "'maybe'", "0 or 1"]),
+            ("TORCHELASTIC_SIGNALS_TO_HANDLE", "FOO", &["TORCHELASTIC_SIGNALS_TO_HANDLE", "`FOO`", "SIGTERM"]),
+        ] {
+            let Err(Stop::Usage(text)) = parsed_in(&[(name, value)], &["-n", "1", "true"]) else { panic!("{name}") };
+            assert_eq!(text.lines().count(), 1, "{text}");
+            for word in words {
+                assert!(text.contains(word), "`{word}` not in: {text}");
             }
         }
     }

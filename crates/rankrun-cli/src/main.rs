@@ -5,14 +5,21 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod completions;
 mod console;
+mod entry;
 mod exit_code;
+mod help;
 mod logs;
 mod logs_args;
+mod nproc;
 mod output;
+mod pet;
 mod placement;
 mod plan;
 mod run;
+mod torchrun_args;
+mod values;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -35,7 +42,10 @@ fn launch(command_line: Vec<OsString>) -> u8 {
     if let Some(args) = logs_args::parse(&command_line) {
         return args.map_or_else(|stop| not_run(&stop), |args| logs::run(&args));
     }
-    let args = match args::parse(command_line) {
+    if let Some(outcome) = completions::run(&command_line) {
+        return outcome.unwrap_or_else(|stop| not_run(&stop));
+    }
+    let args = match args::parse(command_line, std::env::vars_os()) {
         Ok(args) => args,
         Err(stop) => return not_run(&stop),
     };

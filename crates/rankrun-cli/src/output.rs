@@ -12,13 +12,7 @@ use rankrun::{ColorChoice, PrefixTemplate, Progress, WorkerGroup};
 pub(crate) struct OutputArgs {
     /// What stands before each line, made of ${role_name} ${local_rank} ${rank} ${hostname} ${pid} ${time} ${stream}
     /// [default: [${role_name}${local_rank}]:]
-    #[arg(
-        long,
-        alias = "log_line_prefix_template",
-        value_name = "TEMPLATE",
-        env = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "TEMPLATE")]
     pub(crate) log_line_prefix_template: Option<PrefixTemplate>,
 
     /// What is shown of progress bars: the latest state, on a terminal while they grow; raw, all bytes; or off, only the
@@ -31,15 +25,15 @@ pub(crate) struct OutputArgs {
     pub(crate) color: ColorArg,
 
     /// Shows these ranks only; log files are complete for all
-    #[arg(long, alias = "local_ranks_filter", value_name = "RANKS", value_parser = parse_ranks)]
+    #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
     pub(crate) local_ranks_filter: Option<RankList>,
 
-    /// Copies lines of stdout with any of these texts, separated by commas (\, is a comma), to filtered_stdout.log; may be repeated
-    #[arg(long, alias = "duplicate_stdout_filters", value_name = "TEXTS", value_parser = parse_filters)]
+    /// Copies lines of stdout with any of these texts, separated by commas (,, is a comma), to filtered_stdout.log; may be repeated
+    #[arg(long, value_name = "TEXTS", value_parser = parse_filters)]
     pub(crate) duplicate_stdout_filters: Vec<TextList>,
 
-    /// Copies lines of stderr with any of these texts, separated by commas (\, is a comma), to filtered_stderr.log; may be repeated
-    #[arg(long, alias = "duplicate_stderr_filters", value_name = "TEXTS", value_parser = parse_filters)]
+    /// Copies lines of stderr with any of these texts, separated by commas (,, is a comma), to filtered_stderr.log; may be repeated
+    #[arg(long, value_name = "TEXTS", value_parser = parse_filters)]
     pub(crate) duplicate_stderr_filters: Vec<TextList>,
 }
 
@@ -191,12 +185,14 @@ fn parse_ranks(text: &str) -> Result<RankList, String> {
     ranks.map(RankList).map_err(|_| "expected local ranks separated by commas, such as 0,1".to_owned())
 }
 
-/// Splits at commas, as torchrun does; a comma after a backslash is part of its text, any other backslash is itself.
+/// Splits at commas, as torchrun does. Two commas, or one after a backslash, are a comma in a text; any other backslash is
+/// itself.
 fn parse_filters(text: &str) -> Result<TextList, String> {
     let mut texts = vec![String::new()];
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
         match (c, texts.last_mut()) {
+            (',', Some(last)) if rest.next_if_eq(&',').is_some() => last.push(','),
             (',', _) => texts.push(String::new()),
             ('\\', Some(last)) => last.push(rest.next_if_eq(&',').unwrap_or('\\')),
             (c, Some(last)) => last.push(c),
@@ -254,11 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_split_at_commas_that_no_backslash_precedes() {
+    fn filters_are_split_at_commas_but_not_at_escaped_ones() {
         for (text, expected) in [
             ("a,b", &["a", "b"][..]),
             (r"loss=0\,5,x", &["loss=0,5", "x"]),
             (r"\,", &[","]),
+            ("a,,b,c,,,d", &["a,b", "c,", "d"]),
             (r"C:\dir\\,b\", &[r"C:\dir\,b\"]),
         ] {
             assert_eq!(parse_filters(text).unwrap().0, expected, "{text}");

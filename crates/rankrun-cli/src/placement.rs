@@ -10,11 +10,11 @@ use rankrun::{Limit, NumaBinding, PerRank, Placement, Resource, Stdin};
 #[command(next_help_heading = "Placement and limits")]
 pub(crate) struct PlacementArgs {
     /// Bind each worker to the CPUs near its GPU or its share of the host: node, socket, exclusive or core-complex
-    #[arg(long, alias = "numa_binding", value_name = "BINDING", conflicts_with = "cpu_affinity")]
+    #[arg(long, value_name = "BINDING", conflicts_with = "cpu_affinity")]
     pub(crate) numa_binding: Option<NumaBinding>,
 
     /// The CPUs of each worker: a list such as 0-3,8 for all, or one for each local rank, separated by ;
-    #[arg(long, alias = "cpu_affinity", value_name = "LISTS", value_parser = parse_cpu_lists)]
+    #[arg(long, value_name = "LISTS", value_parser = parse_cpu_lists)]
     pub(crate) cpu_affinity: Option<CpuLists>,
 
     /// The workers' nice value, -20 to 19

@@ -10,10 +10,13 @@ use rankrun::{
     StopOrder, StopPolicy, env,
 };
 
-use crate::args::{Args, SignalList, StopOrderArg};
+use crate::args::{Args, StopOrderArg};
+use crate::entry::{self, Entry, EntryError};
 use crate::exit_code;
+use crate::nproc::{Hardware, NprocError};
 use crate::output::{self, OutputEnv, OutputPlan, RankFilterError};
 use crate::placement::{self, PlacementError};
+use crate::values::SignalList;
 
 /// Where ranks of one host meet unless MASTER_ADDR says otherwise.
 const DEFAULT_MASTER_ADDR: &str = "127.0.0.1";
@@ -34,7 +37,8 @@ pub(crate) struct Surroundings {
     pub(crate) pid: u32,
     pub(crate) master_addr: Option<OsString>,
     pub(crate) master_port: Option<OsString>,
-    pub(crate) visible_gpus: Option<String>,
+    pub(crate) hardware: Hardware,
+    pub(crate) python_exec: Option<OsString>,
     pub(crate) output: OutputEnv,
     /// Whether PYTHONUNBUFFERED is set, to whatever.
     pub(crate) python_unbuffered: bool,
@@ -52,7 +56,8 @@ impl Surroundings {
             pid: std::process::id(),
             master_addr: given(env::MASTER_ADDR),
             master_port: given(env::MASTER_PORT),
-            visible_gpus: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+            hardware: Hardware::of_this_host(),
+            python_exec: given("PYTHON_EXEC"),
             output: OutputEnv::of_this_process(),
             python_unbuffered: std::env::var_os(PYTHONUNBUFFERED).is_some(),
             sysfs: given("RANKRUN_SYSFS").map_or(PathBuf::from("/sys"), PathBuf::from),
@@ -97,8 +102,10 @@ pub(crate) enum PlanError {
     RankOutOfWorld { option: &'static str, source: RankOutOfWorldError },
     #[error("invalid value for '--role': `{}` has a NUL byte", .0.escape_debug())]
     Role(String),
-    #[error("there is no PROGRAM to run (see rankrun --help)")]
-    NoProgram,
+    #[error("{0} (see rankrun --help)")]
+    Entry(#[from] EntryError),
+    #[error("{0} (see rankrun --help)")]
+    Nproc(#[from] NprocError),
     #[error("invalid value `{}` of the environment variable MASTER_PORT: expected a port from 1 to 65535", .0.to_string_lossy().escape_debug())]
     MasterPort(OsString),
     #[error("{0} (see rankrun --help)")]
@@ -114,7 +121,8 @@ impl PlanError {
         match self {
             Self::RankOutOfWorld { .. }
             | Self::Role(_)
-            | Self::NoProgram
+            | Self::Entry(_)
+            | Self::Nproc(_)
             | Self::MasterPort(_)
             | Self::Placement(_)
             | Self::RankFilter(_) => exit_code::USAGE,
@@ -125,7 +133,7 @@ impl PlanError {
 
 /// Resolves a command line.
 pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, PlanError> {
-    let local_world_size = args.local_world_size;
+    let local_world_size = args.size.nproc_per_node.count(&surroundings.hardware)?;
     for (option, spec) in [("--redirects", &args.redirects), ("--tee", &args.tee)] {
         let checked = spec.to_map_strict(local_world_size);
         checked.map_err(|source| PlanError::RankOutOfWorld { option, source })?;
@@ -137,7 +145,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         &args.placement,
         local_world_size,
         &surroundings.sysfs,
-        surroundings.visible_gpus.as_deref(),
+        surroundings.hardware.visible_gpus.as_deref().and_then(OsStr::to_str),
     )?;
     let output = output::resolve(&args.output, local_world_size, &surroundings.output)?;
     let tees = |stream| {
@@ -145,14 +153,16 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         args.tee.to_map(local_world_size).iter().any(|(rank, tee)| is_shown(rank) && tee.contains(stream))
     };
     warnings.extend(output.idle_filters(tees(Std::OUT), tees(Std::ERR)));
-    let (program, rest) = args.command.split_first().ok_or(PlanError::NoProgram)?;
+    let Entry { program, args: worker_args, warning } =
+        entry::resolve(&args.entry, &args.command, surroundings.python_exec.as_deref())?;
+    warnings.extend(warning.map(str::to_owned));
     let master_addr = surroundings.master_addr.as_deref().unwrap_or(OsStr::new(DEFAULT_MASTER_ADDR));
     let master_port = match &surroundings.master_port {
         Some(port) if is_port(port) => port.clone(),
         Some(port) => return Err(PlanError::MasterPort(port.clone())),
         None => (surroundings.free_port)().map_err(PlanError::NoPort)?.to_string().into(),
     };
-    let run_id = args.run_id.clone().unwrap_or_else(|| run_id(surroundings.now, surroundings.pid));
+    let run_id = args.rdzv_id.clone().unwrap_or_else(|| run_id(surroundings.now, surroundings.pid));
     let envs = PerRank::from_fn(local_world_size, |local_rank| {
         let (rank, size) = (local_rank.to_string(), local_world_size.to_string());
         let mut envs = vec![
@@ -178,8 +188,8 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     });
     Ok(Plan {
         role: args.role.clone(),
-        program: program.clone(),
-        args: rest.to_vec(),
+        program,
+        args: worker_args,
         local_world_size,
         envs,
         redirects: args.redirects.clone(),
@@ -237,7 +247,8 @@ mod tests {
             pid: 42,
             master_addr: None,
             master_port: None,
-            visible_gpus: None,
+            hardware: Hardware { visible_gpus: None, proc: "/none".into(), dev: "/none".into(), cpus: || 3 },
+            python_exec: None,
             output: OutputEnv::default(),
             python_unbuffered: false,
             sysfs: "/no/such/sysfs".into(),
@@ -247,7 +258,7 @@ mod tests {
 
     fn args(line: &[&str]) -> Args {
         let line = std::iter::once("rankrun").chain(line.iter().copied()).map(OsString::from).collect();
-        crate::args::parse(line).unwrap()
+        crate::args::parse(line, std::iter::empty()).unwrap()
     }
 
     fn value(plan: &Plan, local_rank: usize, name: &str) -> String {

@@ -1,0 +1,39 @@
+//! Values of arguments that more than one group of arguments has. Not here: the arguments.
+
+use std::time::Duration;
+
+use rankrun::Signal;
+
+/// Signals that were given as one argument, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SignalList(pub(crate) Vec<Signal>);
+
+pub(crate) fn parse_signals(text: &str) -> Result<SignalList, String> {
+    if text.trim().is_empty() {
+        return Ok(SignalList(Vec::new()));
+    }
+    text.split(',').map(parse_catchable).collect::<Result<_, _>>().map(SignalList)
+}
+
+pub(crate) fn parse_catchable(text: &str) -> Result<Signal, String> {
+    let signal: Signal = text.parse().map_err(|error: rankrun::crates::types::ParseSignalError| error.to_string())?;
+    if !signal.can_be_caught() {
+        return Err(format!("{signal} cannot be caught: expected any signal but SIGKILL and SIGSTOP"));
+    }
+    Ok(signal)
+}
+
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok();
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected a number of seconds, 0 or more, such as 30 or 0.5".to_owned())
+}
+
+/// A text that can be in the environment and has something to say.
+pub(crate) fn parse_text(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains('\0') {
+        return Err("expected a text without NUL bytes that is not empty".to_owned());
+    }
+    Ok(text.to_owned())
+}
