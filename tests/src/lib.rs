@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod group;
+mod mounted;
 mod pidfds;
 pub mod terminal;
 
@@ -12,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub use group::{Group, Script, signal_to, touch_by_rank, worker};
+pub use mounted::Mounted;
 pub use pidfds::Pidfds;
 pub use terminal::Terminal;
 

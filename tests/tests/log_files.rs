@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rankrun_testkit::{Launcher, eventually};
-use rankrun_tests::{Group, LIMIT, Pidfds, Script, kept_runs};
+use rankrun_tests::{Group, LIMIT, Mounted, Pidfds, Script, kept_runs};
 
 /// The one run in a log directory.
 #[track_caller]
@@ -18,38 +18,6 @@ fn the_run(log_dir: &Path) -> PathBuf {
 
 fn path(path: &Path) -> &str {
     path.to_str().expect("paths of tests are text")
-}
-
-/// A file system of its own in memory, unmounted when it is dropped.
-struct Mounted(tempfile::TempDir);
-
-impl Mounted {
-    /// One of one MiB; `None`, and a line that says so, where mounting is not permitted.
-    fn tmpfs() -> Option<Self> {
-        Self::mount("tmpfs", "size=1m")
-    }
-
-    fn mount(kind: &str, options: &str) -> Option<Self> {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", kind, "-o", options, kind, path(dir.path())]);
-        if mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-            return Some(Self(dir));
-        }
-        eprintln!("skipped: log files on a {kind}: mounting is not permitted");
-        None
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg(self.path()).status().is_ok_and(|status| status.success());
-        assert!(done || std::thread::panicking(), "{} is still mounted", self.path().display());
-    }
 }
 
 #[test]

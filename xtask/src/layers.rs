@@ -22,7 +22,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "rankrun-redirects", ours: Ours::Only(&["rankrun-types"]), others: &["bitflags"] },
     Layer { name: "rankrun-errors", ours: Ours::Only(&["rankrun-types"]), others: &["jiff"] },
     Layer { name: "rankrun-process", ours: Ours::Only(&["rankrun-types"]), others: &[] },
-    // rustix: FIONREAD and TIOCGWINSZ, which nix has as macros that make unsafe functions only.
+    // rustix: FIONREAD, TIOCGWINSZ and TIOCGPTPEER, which nix has as macros that make unsafe functions only.
     Layer {
         name: "rankrun-logs",
         ours: Ours::Only(&["rankrun-types", "rankrun-redirects"]),

@@ -20,6 +20,11 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "WHAT", default_value = "latest", hide_possible_values = true)]
     pub(crate) progress: ProgressArg,
 
+    /// Gives workers a terminal for each stream that goes to a file (-r, -t): so they show colours and progress bars and
+    /// write line by line as without rankrun
+    #[arg(long)]
+    pub(crate) pty: bool,
+
     /// Whether prefixes have a colour for each rank: auto (on a terminal, unless NO_COLOR is set), always or never
     #[arg(long, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     pub(crate) color: ColorArg,
@@ -77,6 +82,7 @@ pub(crate) struct OutputPlan {
     template: PrefixTemplate,
     progress: Progress,
     color: ColorChoice,
+    pub(crate) pty: bool,
     pub(crate) local_ranks_filter: Option<BTreeSet<usize>>,
     stdout_filters: Option<Vec<String>>,
     stderr_filters: Option<Vec<String>>,
@@ -144,6 +150,7 @@ pub(crate) fn resolve(
             ColorArg::Always => ColorChoice::Always,
             ColorArg::Never => ColorChoice::Never,
         },
+        pty: args.pty,
         local_ranks_filter: ranks.cloned(),
         stdout_filters: texts(&args.duplicate_stdout_filters),
         stderr_filters: texts(&args.duplicate_stderr_filters),
@@ -154,6 +161,7 @@ impl OutputPlan {
     /// Tells a group how its lines are shown.
     pub(crate) fn apply(&self, group: WorkerGroup) -> WorkerGroup {
         let group = group.log_line_prefix_template(self.template.clone()).progress(self.progress).color(self.color);
+        let group = group.pty(self.pty);
         let group = match &self.stdout_filters {
             Some(texts) => group.duplicate_stdout_filters(texts),
             None => group,

@@ -87,6 +87,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    fn with_warning(mut self, text: &str) -> Self {
+        self.warnings.push(text.to_owned());
+        self
+    }
+
     /// Whether any worker's output goes to a file.
     pub(crate) fn captures_output(&self) -> bool {
         [&self.redirects, &self.tee]
@@ -181,12 +186,13 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
             (env::TORCHELASTIC_RESTART_COUNT, "0".into()),
             (env::TORCHELASTIC_MAX_RESTARTS, "0".into()),
         ];
-        if !surroundings.python_unbuffered {
+        // On a terminal it writes line by line anyway.
+        if !surroundings.python_unbuffered && !output.pty {
             envs.push((PYTHONUNBUFFERED, "1".into()));
         }
         envs
     });
-    Ok(Plan {
+    let plan = Plan {
         role: args.role.clone(),
         program,
         args: worker_args,
@@ -201,7 +207,11 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         placements,
         output,
         warnings,
-    })
+    };
+    if plan.output.pty && !plan.captures_output() {
+        return Ok(plan.with_warning("--pty has no effect: no output goes to files (see --tee and --redirects)"));
+    }
+    Ok(plan)
 }
 
 fn is_port(text: &OsStr) -> bool {
@@ -224,10 +234,12 @@ fn stop_policy(args: &Args) -> StopPolicy {
 fn signals(args: &Args) -> SignalPlan {
     let given =
         |list: &Option<SignalList>, default: &[Signal]| list.as_ref().map_or(default.to_vec(), |list| list.0.clone());
-    SignalPlan::default()
-        .stop(given(&args.signals_to_handle, &STOP_SIGNALS))
-        .forward(given(&args.signals_to_forward, &FORWARD_SIGNALS))
-        .job_control(true)
+    let mut forward = given(&args.signals_to_forward, &FORWARD_SIGNALS);
+    if args.output.pty {
+        // With the new size for the workers' terminals.
+        forward.push(Signal::WINCH);
+    }
+    SignalPlan::default().stop(given(&args.signals_to_handle, &STOP_SIGNALS)).forward(forward).job_control(true)
 }
 
 /// An id that sorts by time and that no other run on this host has: `20261201-101500-4242`, in UTC.

@@ -7,34 +7,34 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, Tail, open_log};
+use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, open_log};
 use rankrun_process::{
-    Child, Command, Exit, Guardian, Member, Orphans, SpawnError, SpawnStep, Spawner, Stdio, Tree, become_subreaper,
+    Child, Command, Exit, Guardian, Member, Orphans, SpawnError, Spawner, Stdio, Tree, become_subreaper,
 };
 use rankrun_types::{ExitKind, PerRank, Signal, env};
 
 use crate::context::{Request, Shared};
-use crate::error::{StartError, StartHint};
+use crate::error::StartError;
+use crate::hint::with_hint;
 use crate::log_files::LogFiles;
 use crate::machine::{Action, Event, Machine};
 use crate::outcome::RunProcsResult;
 use crate::report::{self, Facts};
 use crate::spec::{Entrypoint, GroupSpec};
 use crate::tee::Tee;
-
-/// How many of the largest variables a message about a too large environment names.
-const LARGEST_SHOWN: usize = 3;
+use crate::terminals::Terminals;
 
 /// epoll's tokens: a local rank, or one of these.
 const REQUESTS: u64 = u64::MAX;
 const LOGS: u64 = u64::MAX - 1;
+const TERMINALS: u64 = u64::MAX - 2;
 
 /// What the driver knows of one worker beyond its place in the state machine.
 #[derive(Debug, Default)]
@@ -54,6 +54,7 @@ pub(crate) struct Driver {
     epoll: Epoll,
     dest: LogsDest,
     tail: Option<Tail>,
+    terminals: Option<Terminals>,
     log_files: Option<LogFiles>,
     /// The sources of the tail that wait for a worker's process id: source and local rank.
     await_pid: Vec<(usize, usize)>,
@@ -94,7 +95,15 @@ impl Driver {
         }
         let dest = spec.logs_specs.reify(&spec.envs).map_err(|source| StartError::Logs { name: name(), source })?;
         let tee = Tee::new(&spec, &dest);
-        let machine = Machine::new(spec.local_world_size(), spec.stop_policy, !tee.sources.is_empty());
+        let terminals =
+            Terminals::start(&spec, &dest, &tee).map_err(|source| StartError::Logs { name: name(), source })?;
+        if let Some(terminals) = &terminals {
+            epoll
+                .add(terminals.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TERMINALS))
+                .map_err(|errno| refused("epoll", errno))?;
+        }
+        let drains = terminals.is_some() || !tee.sources.is_empty();
+        let machine = Machine::new(spec.local_world_size(), spec.stop_policy, drains);
         let slots = PerRank::from_fn(spec.local_world_size(), |_| Slot::default());
         let mut driver = Self {
             tree: Tree::new(&cookie, spec.orphans),
@@ -107,6 +116,7 @@ impl Driver {
             epoll,
             dest,
             tail: None,
+            terminals,
             log_files: None,
             await_pid: Vec::new(),
             stop_began: None,
@@ -252,23 +262,28 @@ impl Driver {
             _ => OsString::from(&self.cookie),
         };
         envs.insert(env::RANKRUN_GROUP.into(), cookie);
+        if let Some(terminals) = &self.terminals {
+            terminals.fit_env(local_rank, &self.spec.envs[local_rank], &mut envs);
+        }
         envs
     }
 
     fn command(&self, local_rank: usize, envs: &Env) -> Result<Command, StartError> {
-        let stream = |path: &Option<PathBuf>| match path {
-            None => Ok(Stdio::Inherit),
-            Some(path) => match open_log(path) {
-                Ok(file) => Ok(Stdio::Fd(file.into())),
-                Err(source) => Err(StartError::Logs { name: self.spec.name.clone(), source }),
-            },
+        let failed = |source| StartError::Logs { name: self.spec.name.clone(), source };
+        let stream = |path: &Option<PathBuf>, stream| {
+            let Some(path) = path else { return Ok(Stdio::Inherit) };
+            let terminal = self.terminals.as_ref().map(|terminals| terminals.worker_end(local_rank, stream));
+            match terminal.transpose().map_err(failed)?.flatten() {
+                Some(terminal) => Ok(Stdio::Fd(terminal)),
+                None => Ok(Stdio::Fd(open_log(path).map_err(failed)?.into())),
+            }
         };
         let Entrypoint::Binary(program) = &self.spec.entrypoint;
         let command = Command::new(program)
             .args(&self.spec.args[local_rank])
             .envs(envs)
-            .stdout(stream(&self.dest.stdouts[local_rank])?)
-            .stderr(stream(&self.dest.stderrs[local_rank])?);
+            .stdout(stream(&self.dest.stdouts[local_rank], SinkId::Stdout)?)
+            .stderr(stream(&self.dest.stderrs[local_rank], SinkId::Stderr)?);
         Ok(self.spec.placements[local_rank].apply(command))
     }
 
@@ -288,14 +303,17 @@ impl Driver {
             };
             let tokens: Vec<u64> = ready[..count].iter().map(EpollEvent::data).collect();
             // Ends before requests: a worker that had failed before the caller's stop is a failure.
-            for local_rank in tokens.iter().filter(|token| **token < LOGS) {
+            for local_rank in tokens.iter().filter(|token| **token < TERMINALS) {
                 self.look_at(*local_rank as usize);
             }
-            if tokens.iter().any(|token| *token < LOGS) {
+            if tokens.iter().any(|token| *token < TERMINALS) {
                 self.reap_orphans();
             }
             if tokens.contains(&REQUESTS) {
                 self.take_requests();
+            }
+            if tokens.contains(&TERMINALS) {
+                self.terminals_ended();
             }
             if tokens.contains(&LOGS) {
                 self.logs_ended();
@@ -351,7 +369,12 @@ impl Driver {
                     self.feed(Event::StopRequested { signal, grace });
                 }
                 Request::AbortStart { .. } => {}
-                Request::Forward { signal } => self.feed(Event::ForwardRequested { signal }),
+                Request::Forward { signal } => {
+                    if let (Signal::WINCH, Some(terminals)) = (signal, &self.terminals) {
+                        terminals.follow_size();
+                    }
+                    self.feed(Event::ForwardRequested { signal });
+                }
                 Request::Suspend { done } => {
                     self.feed(Event::Suspended);
                     // Whoever asked may have gone on without waiting.
@@ -406,9 +429,29 @@ impl Driver {
     }
 
     fn check_drain(&mut self) {
-        let shown = self.tail.as_ref().map_or(0, Tail::shown);
+        let shown = self.tail.as_ref().map_or(0, Tail::shown) + self.terminals.as_ref().map_or(0, Terminals::moved);
         if shown != std::mem::replace(&mut self.shown, shown) {
             self.feed(Event::DrainProgress);
+        }
+    }
+
+    /// Lets the files come to their end, then the console.
+    fn drain(&mut self, deadline: Instant) {
+        match (&mut self.terminals, &self.tail) {
+            (Some(terminals), _) => terminals.finish(deadline),
+            (None, Some(tail)) => tail.finish(std::time::Duration::ZERO, deadline),
+            // Ended before their time.
+            (None, None) => self.feed(Event::Drained { complete: false }),
+        }
+    }
+
+    fn terminals_ended(&mut self) {
+        let Some(terminals) = self.terminals.take() else { return };
+        self.warnings.extend(terminals.warnings());
+        match (terminals.deadline, &self.tail) {
+            (Some(deadline), Some(_)) => self.drain(deadline),
+            (Some(_), None) => self.feed(Event::Drained { complete: true }),
+            (None, _) => {}
         }
     }
 
@@ -441,12 +484,7 @@ impl Driver {
             Action::FindStrays => return self.find_strays(),
             Action::SignalStrays { signal } => return self.signal_strays(signal),
             Action::CheckDrain => return self.check_drain(),
-            Action::Drain { deadline } => {
-                if let Some(tail) = &self.tail {
-                    tail.finish(std::time::Duration::ZERO, deadline);
-                }
-                return;
-            }
+            Action::Drain { deadline } => return self.drain(deadline),
             Action::Publish => {
                 // Before the result is known, so that it never outlives the group.
                 self.guardian = None;
@@ -512,33 +550,6 @@ impl Driver {
         }
         result
     }
-}
-
-/// Adds to an error what is likely to be behind it.
-fn with_hint(error: StartError, envs: &Env, current_dir: Option<&Path>) -> StartError {
-    let StartError::Worker { local_rank, source, .. } = error else { return error };
-    let hint = match (source.errno().map(Errno::from_raw), source.step()) {
-        (Some(Errno::E2BIG), _) => {
-            let mut largest: Vec<(OsString, usize)> =
-                envs.iter().map(|(name, value)| (name.clone(), name.len() + value.len() + 2)).collect();
-            largest.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
-            largest.truncate(LARGEST_SHOWN);
-            Some(StartHint::LargestVariables(largest))
-        }
-        (Some(Errno::EMFILE), _) => Some(StartHint::OpenFiles),
-        (Some(Errno::EAGAIN), None) => Some(StartHint::Processes),
-        (Some(Errno::ENOENT), Some(SpawnStep::Exec)) if is_there(&source, current_dir) => Some(StartHint::Interpreter),
-        _ => None,
-    };
-    StartError::Worker { local_rank, source, hint }
-}
-
-/// Whether the program of an error exists, where it was given as a path.
-fn is_there(source: &SpawnError, current_dir: Option<&Path>) -> bool {
-    let SpawnError::Step { program, .. } = source else { return false };
-    let path = Path::new(program);
-    let path = current_dir.map_or(path.to_owned(), |dir| dir.join(path));
-    program.as_encoded_bytes().contains(&b'/') && path.exists()
 }
 
 /// epoll's timeout in milliseconds, rounded up so that the thread never wakes before its time.

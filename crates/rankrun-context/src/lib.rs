@@ -9,6 +9,7 @@
 mod context;
 mod driver;
 mod error;
+mod hint;
 mod log_files;
 mod machine;
 mod outcome;
@@ -18,6 +19,7 @@ mod report;
 mod signals;
 mod spec;
 mod tee;
+mod terminals;
 
 pub use context::PContext;
 pub use error::{StartError, StartHint, WaitError};

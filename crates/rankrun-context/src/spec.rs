@@ -78,6 +78,7 @@ pub struct GroupSpec {
     pub(crate) orphans: Orphans,
     pub(crate) guardian: bool,
     pub(crate) log_max_size: Option<LogSize>,
+    pub(crate) pty: bool,
 }
 
 impl GroupSpec {
@@ -119,6 +120,7 @@ impl GroupSpec {
             orphans: Orphans::Leave,
             guardian: false,
             log_max_size: None,
+            pty: false,
         })
     }
 
@@ -231,6 +233,19 @@ impl GroupSpec {
     #[must_use]
     pub fn log_max_size(mut self, size: LogSize) -> Self {
         self.log_max_size = Some(size);
+        self
+    }
+
+    /// Sets whether workers get a pseudo-terminal for each stream that goes to a file, teed or not; not unless set.
+    ///
+    /// Then they show colours and progress bars and write line by line as without a launcher, and the files get every
+    /// byte; see [`rankrun_logs::WorkerTerminals`]. A terminal is as large as the first one among where teed lines go and
+    /// this program's standard input, less the prefix; without one, as `LINES` and `COLUMNS` say, or 24 by 80. A SIGWINCH that is
+    /// forwarded to the workers ([`SignalPlan::forward`](crate::SignalPlan::forward)) brings the new size with it. `TERM` is
+    /// `xterm-256color` unless it is set; `LINES` and `COLUMNS` are not inherited. If one terminal cannot be had no worker is started.
+    #[must_use]
+    pub fn pty(mut self, pty: bool) -> Self {
+        self.pty = pty;
         self
     }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
+
 /// Log directories or files could not be made or removed.
 ///
 /// Its text is one line with the path and the error number.
@@ -70,6 +72,20 @@ pub enum LogsError {
         /// Why.
         source: io::Error,
     },
+    /// There is no pseudo-terminal for a worker's stream.
+    #[error("cannot open a pseudo-terminal for {}: {source}{}", path.display(), terminal_hint(source))]
+    Terminal {
+        /// The log file of the stream.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The thread that reads the workers' terminals could not be started.
+    #[error("cannot read the workers' terminals: {source}")]
+    Terminals {
+        /// Why.
+        source: io::Error,
+    },
     /// A run directory could not be removed.
     #[error("cannot remove log directory {}: {source}", path.display())]
     Remove {
@@ -78,4 +94,14 @@ pub enum LogsError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// What is likely to be behind a pseudo-terminal that cannot be had.
+fn terminal_hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOSPC) => "; as many are open as the system allows (/proc/sys/kernel/pty/max)",
+        Some(Errno::EMFILE) => "; the limit on open files is too low (ulimit -n)",
+        Some(Errno::ENOENT | Errno::ENODEV) => "; is /dev/pts mounted?",
+        _ => "",
+    }
 }

@@ -10,6 +10,7 @@
 //!   [`LineSplitter`] is the pure part that cuts bytes into lines. [`TailOptions`] says what becomes of progress bars and
 //!   colours, and which lines go to files of their own; [`PrefixTemplate`] what stands before a line.
 //! - [`Run`] finds and reads the files afterwards; [`RunInfo`] is what a run says about itself for that.
+//! - [`WorkerTerminals`] gives workers pseudo-terminals and moves what they write there into the files.
 //! - [`LogLimiter`] keeps files that grow without end at about a size; their end is kept, always.
 //!
 //! Not here: starting the workers (`rankrun-process`), reading error files (`rankrun-errors`).
@@ -27,6 +28,7 @@ mod made;
 mod open;
 mod options;
 mod prefix;
+mod pty;
 mod run;
 mod run_info;
 mod sgr;
@@ -45,6 +47,7 @@ pub use limit::{LogLimiter, LogSize, ParseLogSizeError};
 pub use open::open_log;
 pub use options::{ColorChoice, Progress, TailOptions};
 pub use prefix::{LinePrefix, ParsePrefixError, PrefixTemplate, PrefixValues, line_prefix};
+pub use pty::{TerminalSize, WorkerTerminals};
 pub use run::{Run, RunLog, WriteLinesError};
 pub use run_info::{RunInfo, RunMark};
 pub use specs::{Env, LogsDest, LogsSpecs};

@@ -265,8 +265,9 @@ impl LinePrefix {
         self.segments.contains(&Segment::Time)
     }
 
-    /// How many columns it takes, a process id that is not known not counted.
-    pub(crate) fn width(&self) -> usize {
+    /// How many columns it takes on a terminal, a process id that is not known not counted.
+    #[must_use]
+    pub fn width(&self) -> usize {
         let width = |segment: &Segment| match segment {
             Segment::Text(text) => String::from_utf8_lossy(text).chars().count(),
             Segment::Pid => 0,

@@ -47,6 +47,7 @@ pub struct WorkerGroup {
     logs_specs: Option<Arc<dyn LogsSpecs>>,
     log_line_prefixes: Option<PerRank<String>>,
     log_max_size: Option<LogSize>,
+    pty: bool,
     log_line_prefix_template: Option<PrefixTemplate>,
     progress: Progress,
     color: ColorChoice,
@@ -83,6 +84,7 @@ impl WorkerGroup {
             logs_specs: None,
             log_line_prefixes: None,
             log_max_size: None,
+            pty: false,
             log_line_prefix_template: None,
             progress: Progress::default(),
             color: ColorChoice::default(),
@@ -206,6 +208,15 @@ impl WorkerGroup {
     #[must_use]
     pub fn log_max_size(mut self, size: LogSize) -> Self {
         self.log_max_size = Some(size);
+        self
+    }
+
+    /// Sets whether workers get a pseudo-terminal for each stream that is redirected or teed; not unless set.
+    ///
+    /// See [`GroupSpec::pty`].
+    #[must_use]
+    pub fn pty(mut self, pty: bool) -> Self {
+        self.pty = pty;
         self
     }
 
@@ -349,7 +360,7 @@ impl WorkerGroup {
             })
         });
         let spec = GroupSpec::new(self.name, self.entrypoint, self.args, self.envs, logs_specs)?;
-        let spec = spec.stop_policy(self.stop_policy).orphans(self.orphans).guardian(self.guardian);
+        let spec = spec.stop_policy(self.stop_policy).orphans(self.orphans).guardian(self.guardian).pty(self.pty);
         let spec = spec.placements(self.placements)?;
         let spec = match self.log_max_size {
             Some(size) => spec.log_max_size(size),

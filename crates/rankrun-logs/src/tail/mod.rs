@@ -354,16 +354,8 @@ impl Tail {
     /// behind when the `Tail` is dropped, and ends when it can. Give `wait` a little longer than `finish` to hear of
     /// [`IncompleteDrain::Late`] instead.
     pub fn wait(&self, deadline: Instant) -> DrainOutcome {
-        loop {
-            let mut fds = [PollFd::new(self.shared.done.as_fd(), PollFlags::POLLIN)];
-            let left = deadline.saturating_duration_since(Instant::now());
-            match poll(&mut fds, engine::timeout(Some(left))) {
-                Ok(0) if left.is_zero() => {
-                    return DrainOutcome::Incomplete { why: IncompleteDrain::StillRunning };
-                }
-                Ok(0) | Err(_) => continue,
-                Ok(_) => break,
-            }
+        if !wait_readable(self.shared.done.as_fd(), deadline) {
+            return DrainOutcome::Incomplete { why: IncompleteDrain::StillRunning };
         }
         if let Some(thread) = lock(&self.thread).take() {
             // It has said that it is done; a panic shows in the outcome.
@@ -393,6 +385,19 @@ impl Drop for Done {
     fn drop(&mut self) {
         self.0.positions.set_all_done();
         signal(&self.0.done);
+    }
+}
+
+/// Waits until it is readable, at most until `deadline`, and says whether it is. Does not block if that is past.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Instant) -> bool {
+    loop {
+        let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(&mut fds, engine::timeout(Some(left))) {
+            Ok(0) if left.is_zero() => return false,
+            Ok(0) | Err(_) => {}
+            Ok(_) => return true,
+        }
     }
 }
 

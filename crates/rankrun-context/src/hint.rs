@@ -1,0 +1,40 @@
+//! What is likely to be behind a worker that could not be started: [`with_hint`]. Not here: its text (`error`).
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use nix::errno::Errno;
+use rankrun_logs::Env;
+use rankrun_process::{SpawnError, SpawnStep};
+
+use crate::error::{StartError, StartHint};
+
+/// How many of the largest variables a message about a too large environment names.
+const LARGEST_SHOWN: usize = 3;
+
+/// Adds to an error what is likely to be behind it.
+pub(crate) fn with_hint(error: StartError, envs: &Env, current_dir: Option<&Path>) -> StartError {
+    let StartError::Worker { local_rank, source, .. } = error else { return error };
+    let hint = match (source.errno().map(Errno::from_raw), source.step()) {
+        (Some(Errno::E2BIG), _) => {
+            let mut largest: Vec<(OsString, usize)> =
+                envs.iter().map(|(name, value)| (name.clone(), name.len() + value.len() + 2)).collect();
+            largest.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+            largest.truncate(LARGEST_SHOWN);
+            Some(StartHint::LargestVariables(largest))
+        }
+        (Some(Errno::EMFILE), _) => Some(StartHint::OpenFiles),
+        (Some(Errno::EAGAIN), None) => Some(StartHint::Processes),
+        (Some(Errno::ENOENT), Some(SpawnStep::Exec)) if is_there(&source, current_dir) => Some(StartHint::Interpreter),
+        _ => None,
+    };
+    StartError::Worker { local_rank, source, hint }
+}
+
+/// Whether the program of an error exists, where it was given as a path.
+fn is_there(source: &SpawnError, current_dir: Option<&Path>) -> bool {
+    let SpawnError::Step { program, .. } = source else { return false };
+    let path = Path::new(program);
+    let path = current_dir.map_or(path.to_owned(), |dir| dir.join(path));
+    program.as_encoded_bytes().contains(&b'/') && path.exists()
+}
