@@ -106,18 +106,13 @@ fn the_size_of_the_console_is_followed() {
     let launcher = Pidfds::Used.rankrun().stdout(slave);
     let mut group = Group::start_as(launcher, 1, &["--pty", "-t", "1", "--color", "never"], Script::Shell(script));
     group.wait_for_files(&["up"]);
-    set_columns(&master, 132);
+    let columns = Command::new("stty").args(["columns", "132"]).stdin(master.try_clone().unwrap()).status();
+    assert!(columns.unwrap().success());
     // As the kernel does where the terminal is the controlling one.
     group.signal(Signal::WINCH);
     assert_eq!(group.end().code, Some(0));
     drop(master);
     assert_eq!(reading.join().unwrap(), "[default0]:24 120\n");
-}
-
-fn set_columns(terminal: &std::os::fd::OwnedFd, columns: u16) {
-    let stty =
-        Command::new("stty").args(["columns", &columns.to_string()]).stdin(terminal.try_clone().unwrap()).status();
-    assert!(stty.unwrap().success());
 }
 
 #[test]

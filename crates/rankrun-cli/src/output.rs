@@ -33,11 +33,11 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
     pub(crate) local_ranks_filter: Option<RankList>,
 
-    /// Copies lines of stdout with any of these texts, separated by commas (,, is a comma), to filtered_stdout.log; may be repeated
+    /// Copies lines of stdout with any of these texts, separated by commas (`\,` is a comma), to filtered_stdout.log; may be repeated
     #[arg(long, value_name = "TEXTS", value_parser = parse_filters)]
     pub(crate) duplicate_stdout_filters: Vec<TextList>,
 
-    /// Copies lines of stderr with any of these texts, separated by commas (,, is a comma), to filtered_stderr.log; may be repeated
+    /// Copies lines of stderr with any of these texts, separated by commas (`\,` is a comma), to filtered_stderr.log; may be repeated
     #[arg(long, value_name = "TEXTS", value_parser = parse_filters)]
     pub(crate) duplicate_stderr_filters: Vec<TextList>,
 }

@@ -99,7 +99,8 @@ pub enum LogsError {
 /// What is likely to be behind a pseudo-terminal that cannot be had.
 fn terminal_hint(source: &io::Error) -> &'static str {
     match source.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOSPC) => "; as many are open as the system allows (/proc/sys/kernel/pty/max)",
+        // EAGAIN is what POSIX has for it.
+        Some(Errno::ENOSPC | Errno::EAGAIN) => "; as many are open as the system allows (/proc/sys/kernel/pty/max)",
         Some(Errno::EMFILE) => "; the limit on open files is too low (ulimit -n)",
         Some(Errno::ENOENT | Errno::ENODEV) => "; is /dev/pts mounted?",
         _ => "",
