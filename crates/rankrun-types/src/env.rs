@@ -36,3 +36,14 @@ pub const TORCHELASTIC_ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 ///
 /// A worker's descendants inherit it, so that what a group started can be told from what it did not.
 pub const RANKRUN_GROUP: &str = "RANKRUN_GROUP";
+/// Whether the workers use their launcher's store: `False` here, as there is none.
+pub const TORCHELASTIC_USE_AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+/// What NCCL does about an error; torchrun sets 1.
+pub const TORCH_NCCL_ASYNC_ERROR_HANDLING: &str = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+/// How many threads OpenMP uses in each worker.
+pub const OMP_NUM_THREADS: &str = "OMP_NUM_THREADS";
+/// The devices that a worker sees.
+pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Makes Python write each line at once, also to a file. Without it a teed line can be seconds late, and the last ones of
+/// a worker that is killed are lost.
+pub const PYTHONUNBUFFERED: &str = "PYTHONUNBUFFERED";
