@@ -13,7 +13,7 @@ use rankrun_testkit::{
 };
 use tempfile::TempDir;
 
-use crate::{LIMIT, Pidfds};
+use crate::{LIMIT, Pidfds, control_groups_of};
 
 /// The variable that a guardian alone has, with the group's cookie.
 const GUARDIAN: &str = "RANKRUN_GUARDIAN";
@@ -229,6 +229,7 @@ impl Group {
         let output = self.running.wait_timeout(LIMIT);
         let left = self.left();
         assert!(left.is_empty(), "left when rankrun had ended: {left:#?}\n{output}");
+        assert_eq!(control_groups_of(self.pid()), Vec::<PathBuf>::new(), "{output}");
         output
     }
 
@@ -265,6 +266,7 @@ impl Drop for Group {
         if !std::thread::panicking() {
             assert!(left.is_empty(), "left behind: {left:#?}");
             assert_no_process_left(rankrun_testkit::MARK, self.running.mark());
+            assert_eq!(control_groups_of(self.pid()), Vec::<PathBuf>::new());
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub use group::{Group, Script, signal_to, touch_by_rank, worker};
 pub use mounted::Mounted;
-pub use pidfds::Pidfds;
+pub use pidfds::{NO_CGROUP, Pidfds, control_groups, control_groups_of};
 pub use terminal::Terminal;
 
 /// How long anything may take that is to happen soon. Far longer than it takes: the machine may stand still.

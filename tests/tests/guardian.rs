@@ -2,14 +2,14 @@
 
 use nix::sys::signal::Signal as NixSignal;
 use rankrun::Signal;
-use rankrun_testkit::{private_memory_kib, process_state, thread_count, wakeups};
-use rankrun_tests::{Group, Pidfds, signal_to, with_and_without_pidfds, worker};
+use rankrun_testkit::{eventually, private_memory_kib, process_state, thread_count, wakeups};
+use rankrun_tests::{Group, LIMIT, Pidfds, control_groups_of, signal_to, with_and_without_pidfds, worker};
 
 with_and_without_pidfds!(
     it_is_gone_after_a_normal_end,
     it_is_gone_after_a_failure,
     it_is_gone_after_a_stop,
-    the_job_goes_on_without_it,
+    another_takes_its_place,
     signals_that_were_meant_for_the_launcher_do_not_end_it,
 );
 
@@ -49,15 +49,35 @@ fn it_is_gone_after_a_stop(pidfds: Pidfds) {
     assert_eq!(process_state(guardian), None);
 }
 
-fn the_job_goes_on_without_it(pidfds: Pidfds) {
-    let (mut group, guardian) = start(pidfds, &format!("{WAIT} exit 0"));
-    signal_to(guardian, NixSignal::SIGKILL);
-    rankrun_testkit::eventually("the guardian has ended", rankrun_tests::LIMIT, || {
-        process_state(guardian).is_none_or(|state| state == 'Z')
+fn another_takes_its_place(pidfds: Pidfds) {
+    let (mut group, first) = start(pidfds, &format!("spawn [ setsid hang ] {WAIT} exit 0"));
+    signal_to(first, NixSignal::SIGKILL);
+    let second = eventually("there is another guardian", LIMIT, || {
+        group.guardians().into_iter().find(|guardian| guardian.pid != first).map(|guardian| guardian.pid)
     });
+    eventually("the first one was reaped", LIMIT, || process_state(first).is_none());
+    group.wait_for_state(&[second], 'S');
+    // It knows of the workers, and ends what they started.
+    group.signal(Signal::KILL);
+    group.running().wait_timeout(LIMIT);
+    eventually("nothing is left", LIMIT, || group.left().is_empty() && control_groups_of(group.pid()).is_empty());
+}
+
+#[test]
+fn the_job_goes_on_without_it_and_says_so_when_each_is_killed() {
+    let (mut group, mut guardian) = start(Pidfds::Used, &format!("{WAIT} exit 0"));
+    for round in 1..=4 {
+        signal_to(guardian, NixSignal::SIGKILL);
+        eventually("the guardian was reaped", LIMIT, || process_state(guardian).is_none());
+        if round < 4 {
+            guardian = eventually("there is another", LIMIT, || group.guardians().first().map(|found| found.pid));
+        }
+    }
+    assert_eq!(group.guardians().len(), 0);
     group.touch("go");
     let output = group.end();
     assert_eq!(output.code, Some(0), "{output}");
+    assert!(output.stderr_text().contains("has ended again and again"), "{output}");
 }
 
 fn signals_that_were_meant_for_the_launcher_do_not_end_it(pidfds: Pidfds) {
@@ -68,11 +88,9 @@ fn signals_that_were_meant_for_the_launcher_do_not_end_it(pidfds: Pidfds) {
     }
     // It still does what it is there for.
     group.signal(Signal::KILL);
-    group.running().wait_timeout(rankrun_tests::LIMIT);
+    group.running().wait_timeout(LIMIT);
     group.running().assert_nothing_left();
-    rankrun_testkit::eventually("the guardian has ended", rankrun_tests::LIMIT, || {
-        process_state(guardian).is_none_or(|state| state == 'Z')
-    });
+    eventually("the guardian has ended", LIMIT, || process_state(guardian).is_none_or(|state| state == 'Z'));
 }
 
 #[test]
@@ -85,6 +103,6 @@ fn it_is_small_and_sleeps() {
     assert!(memory < 1024, "{memory} KiB");
     assert_eq!(thread_count(guardian), Some(1));
     group.touch("go");
-    group.running().wait_timeout(rankrun_tests::LIMIT);
+    group.running().wait_timeout(LIMIT);
     assert!(before < 50, "{before} wake-ups for nothing");
 }

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use rankrun::Signal;
-use rankrun_testkit::{children_of, eventually};
-use rankrun_tests::{Group, LIMIT, Pidfds, Script, with_and_without_pidfds, worker};
+use rankrun_testkit::{Launcher, children_of, eventually};
+use rankrun_tests::{
+    Group, LIMIT, NO_CGROUP, Pidfds, Script, control_groups, control_groups_of, with_and_without_pidfds, worker,
+};
 
 with_and_without_pidfds!(
     all_that_workers_started_goes_within_a_second,
@@ -21,7 +23,9 @@ fn kill_and_wait(group: &mut Group) {
     group.signal(Signal::KILL);
     let killed = Instant::now();
     group.running().wait_timeout(LIMIT);
-    eventually("nothing of the group is left", LIMIT, || group.left().is_empty());
+    eventually("nothing of the group is left", LIMIT, || {
+        group.left().is_empty() && control_groups_of(group.pid()).is_empty()
+    });
     let gone = killed.elapsed();
     eprintln!("gone {gone:?} after SIGKILL of the launcher");
     assert!(gone < WITHIN, "{gone:?}");
@@ -33,6 +37,32 @@ fn all_that_workers_started_goes_within_a_second(pidfds: Pidfds) {
     let mut group = Group::start(pidfds, 4, &[], Script::Shell(script));
     group.wait_for_files(&["ready", "a", "b", "c"]);
     assert_eq!(group.guardians().len(), 1);
+    kill_and_wait(&mut group);
+}
+
+#[test]
+fn daemons_that_hide_go_too_where_there_is_a_control_group() {
+    if control_groups("daemons that hide").is_none() {
+        return;
+    }
+    // Neither session nor environment; the worker that started the first still runs, that of the second is gone.
+    let script = "setsid env -i {W} ignore TERM touch {a} hang & (setsid env -i {W} touch {b} hang &); \
+                  setsid env -i {W} spawn [ touch {c} stop ] hang & touch {ready}; exec sleep 600";
+    for no_pidfd in ["", "1"] {
+        let launcher = Launcher::rankrun().env_remove(NO_CGROUP).env("RANKRUN_NO_PIDFD", no_pidfd);
+        let mut group = Group::start_as(launcher, 2, &[], Script::Shell(script));
+        group.wait_for_files(&["ready", "a", "b", "c"]);
+        kill_and_wait(&mut group);
+    }
+}
+
+#[test]
+fn what_kept_its_environment_goes_without_a_control_group() {
+    let script =
+        "setsid {W} ignore TERM touch {a} hang & {W} daemon [ touch {b} hang ] & touch {ready}; exec sleep 600";
+    let launcher = Launcher::rankrun().env(NO_CGROUP, "1");
+    let mut group = Group::start_as(launcher, 2, &[], Script::Shell(script));
+    group.wait_for_files(&["ready", "a", "b"]);
     kill_and_wait(&mut group);
 }
 
@@ -57,7 +87,9 @@ fn killed_in_the_middle_of_starting_200_workers(pidfds: Pidfds) {
         group.signal(Signal::KILL);
         group.running().wait_timeout(LIMIT);
         // The guardian of a group of which no worker is left to ask cannot be asked for; the mark tells of the rest.
-        eventually("nothing of the group is left", LIMIT, || group.left().is_empty());
+        eventually("nothing of the group is left", LIMIT, || {
+            group.left().is_empty() && control_groups_of(pid).is_empty()
+        });
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rankrun::{Entrypoint, Orphans, Signal, WorkerGroup, env, start_processes};
 use rankrun_testkit::{MARK, assert_no_process_left, process_state, scripted_worker, unique_id};
-use rankrun_tests::{Group, LIMIT, Pidfds, with_and_without_pidfds, worker};
+use rankrun_tests::{Group, LIMIT, Pidfds, control_groups_of, with_and_without_pidfds, worker};
 
 with_and_without_pidfds!(
     what_the_test_started_lives_on_when_a_group_ends,
@@ -67,7 +67,9 @@ fn another_run_of_the_same_program_lives_on_when_one_is_killed(pidfds: Pidfds) {
     one.cookie();
     one.signal(Signal::KILL);
     one.running().wait_timeout(LIMIT);
-    rankrun_testkit::eventually("nothing is left of one", LIMIT, || one.left().is_empty());
+    rankrun_testkit::eventually("nothing is left of one", LIMIT, || {
+        one.left().is_empty() && control_groups_of(one.pid()).is_empty()
+    });
     assert_eq!(other.workers().len(), 2);
     other.touch("go");
     assert_eq!(other.end().code, Some(0));

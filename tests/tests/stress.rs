@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal as NixSignal, kill};
 use nix::unistd::Pid;
 use rankrun::Signal;
 use rankrun_testkit::{Output, try_eventually};
-use rankrun_tests::{Group, LIMIT, Pidfds, Script};
+use rankrun_tests::{Group, LIMIT, NO_CGROUP, Pidfds, Script, control_groups, control_groups_of};
 
 const ROUNDS: u64 = 25;
 
@@ -105,20 +105,22 @@ fn nothing_is_left_of_random_jobs_killed_at_random_moments() {
     eprintln!("RANKRUN_STRESS_SEED={seed}");
     let start = Instant::now();
     let until = seconds.map(Duration::from_secs);
+    let can_group = control_groups("control groups").is_some();
     let mut done = 0;
     while done < rounds && until.is_none_or(|until| start.elapsed() < until) {
         // Each round has its own numbers, so that one can be looked at alone.
         let mut random = Random((seed + done).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         random.next();
-        round(&mut random, &format!("round {done} of seed {seed}"));
+        round(&mut random, &format!("round {done} of seed {seed}"), can_group);
         done += 1;
     }
     eprintln!("{done} rounds in {:.1?}, nothing left", start.elapsed());
 }
 
 /// Runs one job and deals it one blow.
-fn round(random: &mut Random, name: &str) {
+fn round(random: &mut Random, name: &str, can_group: bool) {
     let pidfds = random.one_of(&Pidfds::BOTH);
+    let grouped = random.one_of(&[true, false]) && can_group;
     let n = 1 + random.below(6) as usize;
     let mut script = String::from("case $RANK in\n");
     for rank in 0..n {
@@ -129,16 +131,19 @@ fn round(random: &mut Random, name: &str) {
     let order = random.one_of(&["leader-then-group", "group"]);
     let tee = random.one_of(&["0", "3"]);
     let blow = random.one_of(BLOWS);
-    if blow.kills_the_launcher() {
-        // Nothing but the launcher, which had adopted it, can know whose that is.
+    if blow.kills_the_launcher() && !grouped {
+        // Nothing but the launcher, which had adopted it, or a control group can know whose that is.
         script = script.replace("env -i ", "");
     }
     let args = ["--shutdown-timeout", "0.1", "--stop-order", order, "-t", tee];
     let moment = Duration::from_micros(random.below(120_000));
     let second = Duration::from_micros(random.below(50_000));
-    let what = format!("{name}: {pidfds:?}, -n {n} {args:?}, {blow:?} after {moment:?} and {second:?}\n{script}");
+    let what = format!(
+        "{name}: {pidfds:?}, control group: {grouped}, -n {n} {args:?}, {blow:?} after {moment:?} and {second:?}\n{script}"
+    );
 
-    let mut group = Group::start(pidfds, n, &args, Script::Shell(&script));
+    let launcher = pidfds.rankrun().env(NO_CGROUP, if grouped { "" } else { "1" });
+    let mut group = Group::start_as(launcher, n, &args, Script::Shell(&script));
     // sleep: a random moment is what this is about.
     std::thread::sleep(moment);
     match blow {
@@ -179,11 +184,13 @@ fn round(random: &mut Random, name: &str) {
     let killed = output.signal.is_some();
     if killed {
         // The kernel and the guardian clean up after it.
-        let gone = try_eventually(Duration::from_secs(5), || group.left().is_empty());
+        let no_group = || control_groups_of(group.pid()).is_empty();
+        let gone = try_eventually(Duration::from_secs(5), || group.left().is_empty() && no_group());
         assert!(gone.is_some(), "{what}\nleft: {:#?}\n{output}", group.left());
     } else {
         let left = group.left();
         assert!(left.is_empty(), "{what}\nleft when rankrun had ended: {left:#?}\n{output}");
+        assert!(control_groups_of(group.pid()).is_empty(), "{what}\n{output}");
     }
     let by_us = |signal: Signal| [Signal::TERM, Signal::INT, Signal::KILL, Signal::TSTP].contains(&signal);
     assert!(output.signal.is_none_or(by_us), "{what}\n{output}");

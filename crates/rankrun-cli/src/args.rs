@@ -100,6 +100,10 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Stopping")]
     pub(crate) keep_descendants: bool,
 
+    /// Make no control group for the workers, also where one can be made
+    #[arg(long, alias = "no_cgroup")]
+    pub(crate) no_cgroup: bool,
+
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 

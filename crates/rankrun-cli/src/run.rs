@@ -58,7 +58,8 @@ fn supervise(
         .stop_policy(plan.stop_policy)
         // This program starts nothing but the group.
         .orphans(Orphans::Own)
-        .guardian(true);
+        .guardian(true)
+        .control_group(plan.control_group);
     let group = match plan.log_max_size {
         Some(size) => group.log_max_size(size),
         None => group,

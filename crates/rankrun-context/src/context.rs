@@ -357,7 +357,7 @@ impl PContext {
     /// # Errors
     /// [`WatchError`], for example if another context watches signals.
     pub fn watch(&mut self, plan: SignalPlan) -> Result<(), WatchError> {
-        let plan = plan.children(self.orphans == Orphans::Own);
+        let plan = plan.children(self.orphans != Orphans::Leave);
         self.watcher = None;
         self.watcher = Some(SignalWatcher::new(&plan.signals())?);
         self.plan = plan;

@@ -4,7 +4,7 @@
 //! It waits in one epoll for everything: each worker's pidfd, requests of the handle, the end of the logs. Nothing
 //! that it calls blocks, but for the spawn of a worker until its exec.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -15,17 +15,17 @@ use crossbeam_channel::{Receiver, Sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, open_log};
-use rankrun_process::{
-    Child, Command, Exit, Guardian, Member, Orphans, SpawnError, Spawner, Stdio, Tree, become_subreaper,
-};
+use rankrun_process::{Child, Command, Exit, Orphans, SpawnError, Spawner, Stdio, become_subreaper};
 use rankrun_types::{ExitKind, PerRank, Signal, env};
 
 use crate::context::{Request, Shared};
-use crate::error::StartError;
+use crate::error::{StartError, StartHint};
+use crate::family::Family;
 use crate::hint::with_hint;
 use crate::log_files::LogFiles;
 use crate::machine::{Action, Event, Machine};
 use crate::outcome::RunProcsResult;
+use crate::policy::Descendants;
 use crate::report::{self, Facts};
 use crate::spec::{Entrypoint, GroupSpec};
 use crate::tee::Tee;
@@ -35,6 +35,7 @@ use crate::terminals::Terminals;
 const REQUESTS: u64 = u64::MAX;
 const LOGS: u64 = u64::MAX - 1;
 const TERMINALS: u64 = u64::MAX - 2;
+const GUARDIAN: u64 = u64::MAX - 3;
 
 /// What the driver knows of one worker beyond its place in the state machine.
 #[derive(Debug, Default)]
@@ -60,12 +61,7 @@ pub(crate) struct Driver {
     await_pid: Vec<(usize, usize)>,
     stop_began: Option<SystemTime>,
     all_started: bool,
-    tree: Tree,
-    guardian: Option<Guardian>,
-    /// What the last search of the tree found beside the workers.
-    strays: Vec<Member>,
-    /// Which signals they have had: pid, start time, signal.
-    told: BTreeSet<(u32, u64, i32)>,
+    family: Family,
     /// How much the console had taken at the last look.
     shown: u64,
     /// What went wrong beside the group itself. Never logged from here: a logger may wait for a console.
@@ -106,7 +102,7 @@ impl Driver {
         let machine = Machine::new(spec.local_world_size(), spec.stop_policy, drains);
         let slots = PerRank::from_fn(spec.local_world_size(), |_| Slot::default());
         let mut driver = Self {
-            tree: Tree::new(&cookie, spec.orphans),
+            family: Family::new(&cookie, spec.orphans),
             spec,
             shared,
             requests,
@@ -121,9 +117,6 @@ impl Driver {
             await_pid: Vec::new(),
             stop_began: None,
             all_started: false,
-            guardian: None,
-            strays: Vec::new(),
-            told: BTreeSet::new(),
             shown: 0,
             warnings: Vec::new(),
         };
@@ -182,15 +175,16 @@ impl Driver {
             Ok(spawner) => spawner,
             Err(source) => return Err(self.start_failed(0, source)),
         };
-        if self.spec.guardian {
-            match Guardian::start(&mut spawner, &self.cookie) {
-                Ok(guardian) => {
-                    self.tree.add_stranger(guardian.pid());
-                    self.guardian = Some(guardian);
-                }
-                Err(source) => return Err(self.start_failed(0, source)),
-            }
+        if self.spec.control_group {
+            self.family.enter_control_group(&self.cookie);
         }
+        if self.spec.guardian
+            && let Err(source) = self.family.start_guardian(&mut spawner)
+        {
+            self.feed(Event::StartFailed { local_rank: 0 });
+            return Err(StartError::Guardian { name: self.spec.name.clone(), source });
+        }
+        self.watch_guardian();
         let base: Env = std::env::vars_os().collect();
         for local_rank in 0..self.spec.local_world_size() {
             self.take_requests();
@@ -212,7 +206,7 @@ impl Driver {
             };
             let facts = &mut self.slots[local_rank].facts;
             facts.started = Some(SystemTime::now());
-            let child = match spawner.spawn(command) {
+            let child = match self.family.spawn(&mut spawner, command) {
                 Ok(child) => child,
                 Err(source) => {
                     facts.started = None;
@@ -224,10 +218,6 @@ impl Driver {
             if let Some(tail) = &self.tail {
                 let of_worker = self.await_pid.iter().filter(|(_, awaited)| *awaited == local_rank);
                 of_worker.for_each(|(source, _)| tail.set_pid(*source, child.pid()));
-            }
-            self.tree.add_worker(child.pid());
-            if let Some(guardian) = &mut self.guardian {
-                guardian.add_worker(child.pid());
             }
             let watched = self.epoll.add(child.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, local_rank as u64));
             self.slots[local_rank].child = Some(child);
@@ -243,7 +233,7 @@ impl Driver {
 
     fn start_failed(&mut self, local_rank: usize, source: SpawnError) -> StartError {
         self.feed(Event::StartFailed { local_rank });
-        StartError::Worker { local_rank, source, hint: None }
+        StartError::Worker { local_rank, hint: StartHint::of(&source), source }
     }
 
     /// The whole environment of a worker.
@@ -303,10 +293,10 @@ impl Driver {
             };
             let tokens: Vec<u64> = ready[..count].iter().map(EpollEvent::data).collect();
             // Ends before requests: a worker that had failed before the caller's stop is a failure.
-            for local_rank in tokens.iter().filter(|token| **token < TERMINALS) {
+            for local_rank in tokens.iter().filter(|token| **token < GUARDIAN) {
                 self.look_at(*local_rank as usize);
             }
-            if tokens.iter().any(|token| *token < TERMINALS) {
+            if tokens.iter().any(|token| *token < GUARDIAN) {
                 self.reap_orphans();
             }
             if tokens.contains(&REQUESTS) {
@@ -317,6 +307,9 @@ impl Driver {
             }
             if tokens.contains(&LOGS) {
                 self.logs_ended();
+            }
+            if tokens.contains(&GUARDIAN) {
+                self.replace_guardian();
             }
             if self.machine.wake_at().is_some_and(|wake_at| wake_at <= Instant::now()) {
                 self.feed(Event::Tick);
@@ -353,10 +346,29 @@ impl Driver {
     /// Lets go of a worker that has ended and whose process group is empty: from now on its number can be another's.
     fn let_go(&mut self, local_rank: usize) {
         let Some(child) = self.slots[local_rank].child.take() else { return };
-        self.tree.remove_session(child.pid());
-        if let Some(guardian) = &mut self.guardian {
-            guardian.remove_session(child.pid());
+        self.family.let_go(child.pid(), &self.workers());
+    }
+
+    /// The pids of the workers that are held: those that run, and those whose process group is not empty.
+    fn workers(&self) -> HashSet<u32> {
+        self.slots.values().iter().filter_map(|slot| slot.child.as_ref().map(Child::pid)).collect()
+    }
+
+    /// Wakes this thread when the guardian ends before its time.
+    fn watch_guardian(&mut self) {
+        let Some(guardian) = self.family.guardian() else { return };
+        // One that cannot be watched is not replaced; it guards all the same.
+        let _ = self.epoll.add(guardian.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, GUARDIAN));
+    }
+
+    fn replace_guardian(&mut self) {
+        if let Some(guardian) = self.family.guardian() {
+            let _ = self.epoll.delete(guardian.as_fd());
         }
+        if let Err(warning) = self.family.replace_guardian(&self.workers()) {
+            self.warn(warning);
+        }
+        self.watch_guardian();
     }
 
     fn take_requests(&mut self) {
@@ -390,42 +402,21 @@ impl Driver {
         }
     }
 
-    fn reap_orphans(&self) {
-        let held = self.slots.values().iter().filter_map(|slot| slot.child.as_ref().map(Child::pid));
-        let workers: HashSet<u32> = held.collect();
-        self.tree.reap_orphans(|pid| workers.contains(&pid));
+    fn reap_orphans(&mut self) {
+        let workers = self.workers();
+        self.family.reap(&workers);
     }
 
     /// Searches the tree for what is neither a worker nor already known to be gone.
     fn find_strays(&mut self) {
         self.reap_orphans();
         let running = |slot: &Slot| slot.facts.exit.is_none().then(|| slot.child.as_ref().map(Child::pid)).flatten();
-        let workers: Vec<u32> = self.slots.values().iter().filter_map(running).collect();
-        let left = if workers.is_empty() { self.tree.is_left() } else { None };
-        self.strays = if left == Some(false) { Vec::new() } else { self.members(&workers) };
-        // Where only a search can tell, one that finds nothing is done twice: a host that forks without end can hide a
-        // process that is just being made.
-        if left.is_none() && self.strays.is_empty() {
-            self.strays = self.members(&workers);
-        }
-        // A child of ours that is no worker is there, even if it was not there to be found.
-        self.feed(Event::Strays { found: left == Some(true) || !self.strays.is_empty() });
-    }
-
-    fn members(&mut self, workers: &[u32]) -> Vec<Member> {
-        self.tree.members(workers).unwrap_or_else(|error| {
+        let running: Vec<u32> = self.slots.values().iter().filter_map(running).collect();
+        let found = self.family.find(&running).unwrap_or_else(|error| {
             self.warn(format!("cannot look for what the workers left: /proc: {error}"));
-            Vec::new()
-        })
-    }
-
-    fn signal_strays(&mut self, signal: Signal) {
-        for stray in &self.strays {
-            let (pid, start_time) = stray.identity();
-            if self.told.insert((pid, start_time, signal.as_raw())) || signal == Signal::KILL {
-                stray.signal(signal);
-            }
-        }
+            false
+        });
+        self.feed(Event::Strays { found });
     }
 
     fn check_drain(&mut self) {
@@ -482,12 +473,14 @@ impl Driver {
             Action::SignalGroup { local_rank, signal } => self.signal(local_rank, |child| child.signal_group(signal)),
             Action::CheckLeftovers => return self.check_leftovers(),
             Action::FindStrays => return self.find_strays(),
-            Action::SignalStrays { signal } => return self.signal_strays(signal),
+            Action::SignalStrays { signal } => return self.family.signal(signal),
             Action::CheckDrain => return self.check_drain(),
             Action::Drain { deadline } => return self.drain(deadline),
             Action::Publish => {
-                // Before the result is known, so that it never outlives the group.
-                self.guardian = None;
+                // Before the result is known, so that nothing outlives the group.
+                let keep = self.machine.reason().is_none() && self.spec.stop_policy.descendants == Descendants::Keep;
+                let workers = self.workers();
+                self.family.end(keep, &workers);
                 self.finish_logs();
                 return self.shared.publish(self.result());
             }
@@ -546,7 +539,7 @@ impl Driver {
         let mut result = report::result(&self.machine, &facts, &self.dest, self.stop_began);
         result.warnings.clone_from(&self.warnings);
         if self.machine.gave_up_strays() {
-            result.left_behind = self.strays.iter().map(|stray| (stray.pid(), stray.name().to_owned())).collect();
+            result.left_behind = self.family.names();
         }
         result
     }

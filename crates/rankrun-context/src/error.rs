@@ -44,6 +44,14 @@ pub enum StartError {
         /// What is likely to be behind it.
         hint: Option<StartHint>,
     },
+    /// The group's guardian could not be started; no worker was.
+    #[error("group `{name}`: no guardian: {source}{}", hint_text(StartHint::of(source).as_ref()))]
+    Guardian {
+        /// The group's name.
+        name: String,
+        /// What went wrong.
+        source: SpawnError,
+    },
     /// The group was asked to stop before all its workers had been started.
     #[error("group `{name}` was stopped{} when {started} of its {local_world_size} workers had been started", by(*signal))]
     Stopped {
@@ -57,7 +65,9 @@ pub enum StartError {
         local_world_size: usize,
     },
     /// The kernel refused what the driver itself needs.
-    #[error("group `{name}`: cannot make {what}: {}", io::Error::from_raw_os_error(*errno))]
+    #[error(
+        "group `{name}`: cannot make {what}: {}{}", io::Error::from_raw_os_error(*errno), hint_text(StartHint::of_errno(*errno).as_ref())
+    )]
     Driver {
         /// The group's name.
         name: String,

@@ -1,4 +1,4 @@
-//! What is likely to be behind a worker that could not be started: [`with_hint`]. Not here: its text (`error`).
+//! What is likely to be behind what could not be started: [`with_hint`] for a worker, [`StartHint::of`] for anything. Not here: its text (`error`).
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,6 +12,24 @@ use crate::error::{StartError, StartHint};
 /// How many of the largest variables a message about a too large environment names.
 const LARGEST_SHOWN: usize = 3;
 
+impl StartHint {
+    /// What is likely to be behind an error, whatever was to be started.
+    pub(crate) fn of(source: &SpawnError) -> Option<Self> {
+        // In a step, EAGAIN means something else.
+        let errno = source.errno().filter(|errno| source.step().is_none() || *errno != Errno::EAGAIN as i32);
+        errno.and_then(Self::of_errno)
+    }
+
+    /// What an errno alone tells when a process, a thread or a descriptor could not be made.
+    pub(crate) fn of_errno(errno: i32) -> Option<Self> {
+        match Errno::from_raw(errno) {
+            Errno::EMFILE => Some(Self::OpenFiles),
+            Errno::EAGAIN => Some(Self::Processes),
+            _ => None,
+        }
+    }
+}
+
 /// Adds to an error what is likely to be behind it.
 pub(crate) fn with_hint(error: StartError, envs: &Env, current_dir: Option<&Path>) -> StartError {
     let StartError::Worker { local_rank, source, .. } = error else { return error };
@@ -23,10 +41,8 @@ pub(crate) fn with_hint(error: StartError, envs: &Env, current_dir: Option<&Path
             largest.truncate(LARGEST_SHOWN);
             Some(StartHint::LargestVariables(largest))
         }
-        (Some(Errno::EMFILE), _) => Some(StartHint::OpenFiles),
-        (Some(Errno::EAGAIN), None) => Some(StartHint::Processes),
         (Some(Errno::ENOENT), Some(SpawnStep::Exec)) if is_there(&source, current_dir) => Some(StartHint::Interpreter),
-        _ => None,
+        _ => StartHint::of(&source),
     };
     StartError::Worker { local_rank, source, hint }
 }

@@ -9,6 +9,7 @@
 mod context;
 mod driver;
 mod error;
+mod family;
 mod hint;
 mod log_files;
 mod machine;

@@ -77,6 +77,7 @@ pub struct GroupSpec {
     pub(crate) placements: PerRank<Placement>,
     pub(crate) orphans: Orphans,
     pub(crate) guardian: bool,
+    pub(crate) control_group: bool,
     pub(crate) log_max_size: Option<LogSize>,
     pub(crate) pty: bool,
 }
@@ -119,6 +120,7 @@ impl GroupSpec {
             consoles: None,
             orphans: Orphans::Leave,
             guardian: false,
+            control_group: false,
             log_max_size: None,
             pty: false,
         })
@@ -224,6 +226,17 @@ impl GroupSpec {
     #[must_use]
     pub fn guardian(mut self, guardian: bool) -> Self {
         self.guardian = guardian;
+        self
+    }
+
+    /// Sets whether the workers get a control group of their own (cgroup v2), where one can be made; not unless set.
+    ///
+    /// Then what they start belongs to the group whatever it does with its session and environment, and is ended by one
+    /// write; a guardian ends it so as well. Where none can be made, which needs root or a delegated subtree, the group
+    /// does without and nothing is said. It lies below this program's own, sets no limits, and is gone with the group.
+    #[must_use]
+    pub fn control_group(mut self, control_group: bool) -> Self {
+        self.control_group = control_group;
         self
     }
 

@@ -14,6 +14,8 @@ use crate::sys::KERNEL_SIGSET_SIZE;
 
 /// What the child does, prepared by the parent, and where it reports what it could not do.
 pub(crate) struct Plan<'a> {
+    /// The file by which it enters a control group that it was not born in.
+    pub(crate) enter: Option<c_int>,
     pub(crate) candidates: *const *const c_char,
     pub(crate) argv: *const *const c_char,
     pub(crate) envs: *const *const c_char,
@@ -66,6 +68,11 @@ fn last_errno() -> c_int {
 fn steps(plan: &Plan<'_>) -> (SpawnStep, c_int) {
     // SAFETY: system calls with integers, or with pointers that the plan keeps alive.
     unsafe {
+        if let Some(procs) = plan.enter
+            && libc::write(procs, c"0".as_ptr().cast(), 1) < 0
+        {
+            return (SpawnStep::ControlGroup, last_errno());
+        }
         if libc::setsid() < 0 {
             return (SpawnStep::Session, last_errno());
         }

@@ -5,17 +5,27 @@
 //! for [`MARK`] in the environment and, where it is set, becomes the guardian and never returns. So it works in every
 //! program that links this crate, without a line in its `main`, and none of that program's own code runs in it.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io::{PipeWriter, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankrun_types::Signal;
 
-use crate::{Child, Command, Orphans, SpawnError, Spawner, Stdio, Tree};
+use crate::{Child, Command, ControlGroup, SpawnError, Spawner, Stdio, Tree};
 
 /// Set to the group's cookie in the guardian's environment, and nowhere else.
 const MARK: &CStr = c"RANKRUN_GUARDIAN";
+
+/// When the tree began; empty where that is not known.
+const EPOCH: &str = "RANKRUN_GUARDIAN_EPOCH";
+
+/// The directory of the group's control group, and what /proc shows of its members, where there is one. The guardian has
+/// it open as its standard output, by which it shares the lock.
+const GROUP_DIR: &str = "RANKRUN_GUARDIAN_CGROUP";
+const GROUP_NAME: &str = "RANKRUN_GUARDIAN_CGROUP_NAME";
 
 /// How long a guardian goes on looking for processes that do not die.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,8 +35,9 @@ const EMPTY_LOOKS: u32 = 6;
 
 /// A started guardian. Dropping it dismisses it.
 ///
-/// It waits, without any wake-up, for this program's end; then it kills, held by pidfd, each process that carries the
-/// group's cookie or is in a worker's session, and ends. It ends as well when it is dismissed.
+/// It waits, without any wake-up, for this program's end; then it kills whatever is in the group's control group and,
+/// held by pidfd, each process that carries the group's cookie or is in a worker's session, and ends. It ends as well
+/// when it is dismissed. As a file descriptor ([`AsFd`]) it is readable when it has ended before its time.
 #[derive(Debug)]
 pub struct Guardian {
     child: Child,
@@ -34,11 +45,11 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian for the group with this cookie and returns without waiting for it to be ready.
+    /// Starts a guardian for this tree, of which workers may run already, and returns without waiting for it to be ready.
     ///
     /// # Errors
     /// [`SpawnError`] if this program cannot be executed again.
-    pub fn start(spawner: &mut Spawner, cookie: &str) -> Result<Self, SpawnError> {
+    pub fn start(spawner: &mut Spawner, tree: &Tree) -> Result<Self, SpawnError> {
         let program = "/proc/self/exe";
         let no_pipe = |error: std::io::Error| SpawnError::Prepare {
             what: "pipe for the guardian",
@@ -46,12 +57,20 @@ impl Guardian {
         };
         let (reader, pipe) = std::io::pipe().map_err(no_pipe)?;
         let name = MARK.to_str().unwrap_or_default();
-        let command = Command::new(program)
-            .envs([(name, cookie)])
+        let mut command = Command::new(program)
+            .envs([(name, tree.cookie()), (EPOCH, &tree.epoch_text())])
             .stdin(Stdio::Fd(OwnedFd::from(reader)))
             // It must outlive this program.
             .parent_death_signal(None);
-        Ok(Self { child: spawner.spawn(command)?, pipe })
+        if let Some(group) = tree.control_group() {
+            let handle = group.as_fd().try_clone_to_owned().map_err(no_pipe)?;
+            let name = OsStr::from_bytes(group.name());
+            command =
+                command.envs([(GROUP_DIR, group.dir().as_os_str()), (GROUP_NAME, name)]).stdout(Stdio::Fd(handle));
+        }
+        let mut guardian = Self { child: spawner.spawn(command)?, pipe };
+        tree.sessions().for_each(|pid| guardian.add_worker(pid));
+        Ok(guardian)
     }
 
     /// The guardian's process id.
@@ -76,6 +95,12 @@ impl Guardian {
         // A guardian that is gone cannot be told; the group is no worse off than without one. The pipe holds over ten
         // thousand messages, and the guardian reads them as they come.
         let _ = self.pipe.write_all(&message);
+    }
+}
+
+impl AsFd for Guardian {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.child.as_fd()
     }
 }
 
@@ -113,7 +138,11 @@ extern "C" fn before_main() {
 
 /// The guardian's life.
 fn guard(cookie: &str) {
-    let mut tree = Tree::after_this_process(cookie, Orphans::Leave);
+    let mut tree = Tree::of_another(cookie, &std::env::var(EPOCH).unwrap_or_default());
+    let group = control_group().map(Arc::new);
+    if let Some(group) = &group {
+        tree.set_control_group(Arc::clone(group));
+    }
     let mut stdin = std::io::stdin().lock();
     let mut message = [0; 5];
     // The end of the pipe is the launcher's end: it alone has the other side.
@@ -127,8 +156,10 @@ fn guard(cookie: &str) {
     let deadline = Instant::now() + PATIENCE;
     let (mut pause, mut empty) = (Duration::from_millis(1), 0);
     while empty < EMPTY_LOOKS && Instant::now() < deadline {
+        tree.kill_control_group();
         let members = tree.members(&[]).unwrap_or_default();
-        empty = if members.is_empty() { empty + 1 } else { 0 };
+        let populated = group.as_ref().is_some_and(|group| group.is_populated());
+        empty = if members.is_empty() && !populated { empty + 1 } else { 0 };
         for member in members {
             member.signal(Signal::KILL);
         }
@@ -136,4 +167,14 @@ fn guard(cookie: &str) {
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }
+    if let Some(group) = group {
+        group.remove();
+    }
+}
+
+/// The group's control group, as the launcher told by the environment.
+fn control_group() -> Option<ControlGroup> {
+    let (dir, name) = (std::env::var_os(GROUP_DIR)?, std::env::var_os(GROUP_NAME)?);
+    let handle = std::io::stdout().as_fd().try_clone_to_owned().ok()?;
+    ControlGroup::inherited(dir.into(), name.into_vec(), handle.into()).ok()
 }

@@ -2,7 +2,8 @@
 //!
 //! Here: [`Command`] and [`Spawner`] (start a worker without fork, in a session of its own), [`Child`] (one started
 //! process and its process group, held by pidfd), [`SignalWatcher`] (signals to this program as a readable file
-//! descriptor), [`Tree`] (what a group's processes started and left), [`Guardian`] (ends that when this program is killed).
+//! descriptor), [`Tree`] (what a group's processes started and left), [`ControlGroup`] (which holds them together, where one
+//! can be had), [`Guardian`] (ends what is left when this program is killed).
 //! It is the only crate of rankrun with `unsafe` code, and each block says why it is sound.
 //! Not here: what a group of workers should do when one of them ends (`rankrun-context`), and log files.
 //!
@@ -20,7 +21,9 @@
 //! action for every signal, SIGPIPE too; its own session and process group, whose id is its pid; the environment
 //! that the [`Command`] lists and nothing else.
 
+mod cgroup;
 mod child;
+mod clone3;
 mod command;
 mod cpus;
 mod entry;
@@ -35,6 +38,7 @@ mod table;
 mod tree;
 mod watch;
 
+pub use cgroup::{ControlGroup, ControlGroupError};
 pub use child::{Child, Exit, SignalError, Usage, WaitError};
 pub use command::{Command, Stdio};
 pub use cpus::{AllowedCpusError, CpuSet, ParseCpuSetError};

@@ -8,14 +8,14 @@ use std::ffi::OsString;
 use std::fmt::{self, Write};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use crate::Resource;
 use crate::child::Child;
+use crate::clone3::clone3;
 use crate::command::Command;
 use crate::entry::{Failure, Plan, run};
-use crate::sys;
+use crate::{ControlGroup, Resource, sys};
 
 /// The child's stack between clone and exec: a few frames of system calls; glibc's posix_spawn takes 32 KiB too.
 const STACK_SIZE: usize = 64 * 1024;
@@ -27,6 +27,8 @@ const LIMIT_CODE: u32 = 0x100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SpawnStep {
+    /// Entering the control group, which is done without if it fails.
+    ControlGroup,
     /// setsid(2).
     Session,
     /// prctl(2) with `PR_SET_PDEATHSIG`, and finding the parent still there.
@@ -56,13 +58,22 @@ impl SpawnStep {
             Self::Affinity => 5,
             Self::Nice => 6,
             Self::Exec => 7,
+            Self::ControlGroup => 8,
             Self::Limit(resource) => LIMIT_CODE + resource as u32,
         }
     }
 
     pub(crate) fn from_code(code: u32) -> Option<Self> {
-        let plain =
-            [Self::Session, Self::DeathSignal, Self::CurrentDir, Self::Stdio, Self::Affinity, Self::Nice, Self::Exec];
+        let plain = [
+            Self::ControlGroup,
+            Self::Session,
+            Self::DeathSignal,
+            Self::CurrentDir,
+            Self::Stdio,
+            Self::Affinity,
+            Self::Nice,
+            Self::Exec,
+        ];
         plain.into_iter().chain(Resource::ALL.map(Self::Limit)).find(|step| step.code() == code)
     }
 }
@@ -73,6 +84,7 @@ impl fmt::Display for SpawnStep {
             Self::Limit(resource) => return write!(f, "setrlimit {resource}"),
             Self::Affinity => "sched_setaffinity",
             Self::Nice => "setpriority",
+            Self::ControlGroup => "control group",
             Self::Session => "setsid",
             Self::DeathSignal => "parent death signal",
             Self::CurrentDir => "chdir",
@@ -186,6 +198,8 @@ impl SpawnError {
 pub struct Spawner {
     stack: Stack,
     null: OwnedFd,
+    /// The kernel does not put new processes into a control group: each moves there itself.
+    no_clone_into: bool,
 }
 
 impl Spawner {
@@ -207,7 +221,8 @@ impl Spawner {
             return Err(SpawnError::Prepare { what: "/dev/null", errno: sys::errno() });
         }
         // SAFETY: the kernel just made it and nobody else has it.
-        Ok(Self { stack, null: unsafe { OwnedFd::from_raw_fd(raised) } })
+        let null = unsafe { OwnedFd::from_raw_fd(raised) };
+        Ok(Self { stack, null, no_clone_into: false })
     }
 
     /// Starts the command and returns when its program runs.
@@ -218,8 +233,25 @@ impl Spawner {
     /// # Errors
     /// [`SpawnError`] with the step and errno; the process is gone and reaped by then.
     pub fn spawn(&mut self, command: Command) -> Result<Child, SpawnError> {
+        self.start(&command, None)
+    }
+
+    /// As [`spawn`](Self::spawn), in this control group from the first moment on; where that does not take the process,
+    /// because somebody has removed it say, outside of it.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_into(&mut self, command: Command, group: &ControlGroup) -> Result<Child, SpawnError> {
+        match self.start(&command, Some(group)) {
+            Err(SpawnError::Step { step: SpawnStep::ControlGroup, .. }) => self.start(&command, None),
+            started => started,
+        }
+    }
+
+    fn start(&mut self, command: &Command, group: Option<&ControlGroup>) -> Result<Child, SpawnError> {
         let prepared = command.prepare(self.null.as_raw_fd())?;
-        let plan = Plan {
+        let mut plan = Plan {
+            enter: None,
             candidates: prepared.candidates.as_ptr(),
             argv: prepared.argv.as_ptr(),
             envs: prepared.envs.as_ptr(),
@@ -238,25 +270,12 @@ impl Spawner {
             Some(Child::event().map_err(|errno| SpawnError::Clone { program: command.program.clone(), errno })?)
         };
         let identify = if event.is_none() { libc::CLONE_PIDFD } else { 0 };
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | identify;
         let mut pidfd: libc::c_int = -1;
         let mask = sys::block_all_signals().map_err(|errno| command.error(SpawnStep::Session, errno))?;
-        // SAFETY: the stack is ours alone and large enough for `entry::run`; with CLONE_VFORK this thread sleeps until
-        // the child has left our memory by exec or exit, so `plan`, `prepared` and the stack outlive its use of them;
-        // with all signals blocked no handler runs in the child before it has set them to default.
-        let pid = unsafe {
-            libc::clone(
-                run,
-                self.stack.top(),
-                libc::CLONE_VM | libc::CLONE_VFORK | identify | libc::SIGCHLD,
-                ptr::from_ref(&plan).cast_mut().cast(),
-                &raw mut pidfd,
-            )
-        };
-        let errno = sys::errno();
+        let made = self.clone_child(&mut plan, flags, &mut pidfd, group);
         sys::restore_signals(mask);
-        let Ok(pid) = u32::try_from(pid) else {
-            return Err(SpawnError::Clone { program: command.program, errno });
-        };
+        let pid = made.map_err(|errno| SpawnError::Clone { program: command.program.clone(), errno })?;
         let child = match event {
             // SAFETY: clone succeeded, so the kernel has stored a new descriptor that nobody else has.
             None => Ok(Child::with_pidfd(pid, unsafe { OwnedFd::from_raw_fd(pidfd) })),
@@ -276,6 +295,35 @@ impl Spawner {
                 Err(command.error(step, errno))
             }
         }
+    }
+
+    /// Makes the child, by clone3 if it is to be born in a control group, and returns when it has left our memory.
+    fn clone_child(
+        &mut self,
+        plan: &mut Plan<'_>,
+        flags: libc::c_int,
+        pidfd: &mut libc::c_int,
+        group: Option<&ControlGroup>,
+    ) -> Result<u32, i32> {
+        if let Some(group) = group.filter(|_| !self.no_clone_into) {
+            let argument = ptr::from_mut(plan).cast();
+            // SAFETY: `run` never returns; the stack is ours alone and large enough for it; with CLONE_VFORK this thread
+            // sleeps until the child has left our memory by exec or exit, so `plan`, what it points to and the stack outlive
+            // its use of them; with all signals blocked no handler runs in the child before it has set them to default.
+            match unsafe { clone3(flags, pidfd, self.stack.area(), group.as_fd(), run, argument) } {
+                // As without a control group.
+                Err(errno @ (libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE)) => return Err(errno),
+                // No such call (ENOSYS, or a filter's EPERM), or an older form of it (E2BIG, EINVAL); what the control
+                // group itself has against the process, it will say again.
+                Err(_) => self.no_clone_into = true,
+                made => return made,
+            }
+        }
+        plan.enter = group.map(|group| group.procs().as_raw_fd());
+        let (top, plan) = (self.stack.top(), ptr::from_mut(plan).cast());
+        // SAFETY: as above.
+        let pid = unsafe { libc::clone(run, top, flags | libc::SIGCHLD, plan, ptr::from_mut(pidfd)) };
+        u32::try_from(pid).map_err(|_| sys::errno())
     }
 }
 
@@ -316,6 +364,12 @@ impl Stack {
         Ok(stack)
     }
 
+    /// The lowest address that may be written to and how much is above it.
+    fn area(&mut self) -> (*mut libc::c_void, usize) {
+        // SAFETY: within the mapping, past the page that faults.
+        (unsafe { self.base.add(self.size - STACK_SIZE) }, STACK_SIZE)
+    }
+
     /// The address just past the highest, aligned as every ABI wants; the stack grows down from it.
     fn top(&mut self) -> *mut libc::c_void {
         // SAFETY: one past the end of the mapping, which is page-aligned.
@@ -336,11 +390,41 @@ mod tests {
 
     #[test]
     fn each_step_comes_back_from_its_code() {
-        use SpawnStep::{Affinity, CurrentDir, DeathSignal, Exec, Nice, Session, Stdio};
-        let steps = [Session, DeathSignal, CurrentDir, Stdio, Affinity, Nice, Exec];
+        use SpawnStep::{Affinity, ControlGroup, CurrentDir, DeathSignal, Exec, Nice, Session, Stdio};
+        let steps = [ControlGroup, Session, DeathSignal, CurrentDir, Stdio, Affinity, Nice, Exec];
         for step in steps.into_iter().chain(Resource::ALL.map(SpawnStep::Limit)) {
             assert_eq!(SpawnStep::from_code(step.code()), Some(step));
         }
         assert_eq!(SpawnStep::from_code(0), None);
+    }
+
+    #[test]
+    fn a_child_enters_its_control_group_at_its_birth_or_by_itself_or_does_without() {
+        let Ok(group) = ControlGroup::new("spawn-test") else {
+            eprintln!("skipped: no control group can be made here");
+            return;
+        };
+        let mut spawner = Spawner::new().unwrap();
+        let command = || Command::new("/bin/sleep").args(["600"]);
+        let mut born = spawner.spawn_into(command(), &group).unwrap();
+        let at_birth = group.contains(born.pid());
+        spawner.no_clone_into = true;
+        let mut entered = spawner.spawn_into(command(), &group).unwrap();
+        let by_itself = group.contains(entered.pid());
+        group.kill();
+        for child in [&mut born, &mut entered] {
+            // Where the kernel has no cgroup.kill.
+            child.signal(rankrun_types::Signal::KILL).unwrap();
+            child.wait().unwrap();
+        }
+        assert!(at_birth && by_itself && group.remove() && !group.dir().exists());
+        for no_clone_into in [false, true] {
+            spawner.no_clone_into = no_clone_into;
+            let mut outside = spawner.spawn_into(command(), &group).unwrap();
+            let inside = group.contains(outside.pid());
+            outside.signal(rankrun_types::Signal::KILL).unwrap();
+            outside.wait().unwrap();
+            assert!(!inside);
+        }
     }
 }

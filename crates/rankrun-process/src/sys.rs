@@ -165,6 +165,12 @@ pub(crate) fn has_group_signals() -> bool {
     })
 }
 
+/// flock(2): the exclusive lock of an open file, if nobody has it. Whoever inherits the descriptor shares it.
+pub(crate) fn try_lock(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: takes two integers; the descriptor is open for the borrow's time.
+    check(c_long::from(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })).map(drop)
+}
+
 /// kill(2) to one process.
 pub(crate) fn kill(pid: u32, signal: c_int) -> Result<(), Errno> {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return Err(libc::ESRCH) };

@@ -70,9 +70,15 @@ impl Epoch {
         Some(Self { last_pid: last_pid()?, forks: forks()? })
     }
 
-    /// From the start of this process on, which must not be long ago.
-    pub(crate) fn of_this_process() -> Option<Self> {
-        Some(Self { last_pid: std::process::id(), forks: forks()? })
+    /// The same moment in another process; `None` if the text is none.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (last_pid, forks) = text.split_once(':')?;
+        Some(Self { last_pid: last_pid.parse().ok()?, forks: forks.parse().ok()? })
+    }
+
+    /// What [`parse`](Self::parse) takes.
+    pub(crate) fn to_text(self) -> String {
+        format!("{}:{}", self.last_pid, self.forks)
     }
 
     /// Shows `visit` all processes that are newer, each at the moment that it is read; `None` if they cannot be told from
@@ -230,6 +236,14 @@ mod tests {
         assert_eq!(distance(100, 103, 32768), 3);
         assert_eq!(distance(32766, 301, 32768), 303);
         assert_eq!((after(100, 0, 32768), after(32766, 1, 32768)), (101, 0));
+    }
+
+    #[test]
+    fn a_moment_is_read_back_from_its_text() {
+        let epoch = Epoch { last_pid: 7, forks: 98_765 };
+        let read = Epoch::parse(&epoch.to_text()).unwrap();
+        assert_eq!((read.last_pid, read.forks), (7, 98_765));
+        assert!(Epoch::parse("").is_none() && Epoch::parse("7:").is_none() && Epoch::parse("a:1").is_none());
     }
 
     #[test]

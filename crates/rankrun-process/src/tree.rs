@@ -1,25 +1,28 @@
 //! What a group's workers started and left: [`Tree`]. Not here: when to look and what to send (`rankrun-context`).
 //!
-//! A process belongs to the tree if it carries the group's cookie in its environment, if its session is that of a
-//! worker, or if its parent belongs to the tree. Where this program exists for one group only, and orphans come to it,
+//! A process belongs to the tree if it is in the group's control group, if it carries the group's cookie in its
+//! environment, if its session is that of a worker, or if its parent belongs to the tree. Where this program exists for one group only, and orphans come to it,
 //! every child that it did not start itself belongs to the tree as well. Nothing else is ever touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rankrun_types::{Signal, env};
 
+use crate::ControlGroup;
 use crate::sys::{self, Whom};
 use crate::table::{self, Entry, Epoch};
 
 /// Which orphans come to this program, and which of them are a group's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Orphans {
-    /// None: they go to init, where only the cookie in their environment tells whose they are.
+    /// None: they go to init, where only the control group or the cookie in their environment tells whose they are.
     #[default]
     Leave,
-    /// All of its descendants'; those with the cookie, a worker's session or a parent in the tree are the group's.
+    /// All of its descendants'; those in the group's control group, with the cookie, a worker's session or a parent in the
+    /// tree are the group's.
     Adopt,
     /// All of its descendants'; each is the group's, because this program starts nothing else.
     Own,
@@ -85,6 +88,23 @@ impl Member {
             None => self.is_same() && sys::kill(self.entry.pid, signal.as_raw()).is_ok(),
         }
     }
+
+    /// Reaps it if it has ended and is this program's child; `false` while it has to be kept for that. Never blocks.
+    ///
+    /// Never reaps another process.
+    #[must_use]
+    pub fn reap(&self) -> bool {
+        let whom = match &self.pidfd {
+            Some(pidfd) => Whom::Pidfd(pidfd.as_fd()),
+            None if self.is_same() => Whom::Pid(self.entry.pid),
+            None => return true,
+        };
+        match sys::waitid(whom, libc::WNOHANG) {
+            Ok(ended) => ended.is_some(),
+            // Not our child: not any more, or not yet.
+            Err(_) => !self.is_same(),
+        }
+    }
 }
 
 /// The tree of one group.
@@ -96,6 +116,8 @@ pub struct Tree {
     sessions: BTreeSet<u32>,
     /// Children of this program that are not the group's.
     strangers: BTreeSet<u32>,
+    /// Holds its processes together, where there is one.
+    control_group: Option<Arc<ControlGroup>>,
     /// When the tree began; `None` where that does not help to find what is newer.
     epoch: Option<Epoch>,
 }
@@ -107,13 +129,34 @@ impl Tree {
         Self::since(Epoch::now(), cookie.into(), orphans)
     }
 
-    /// The tree of a group that was started after this process was.
-    pub(crate) fn after_this_process(cookie: impl Into<String>, orphans: Orphans) -> Self {
-        Self::since(Epoch::of_this_process(), cookie.into(), orphans)
+    /// The tree of another program's group, which began at what that one's [`epoch_text`](Self::epoch_text) says.
+    pub(crate) fn of_another(cookie: impl Into<String>, epoch: &str) -> Self {
+        Self::since(Epoch::parse(epoch), cookie.into(), Orphans::Leave)
+    }
+
+    pub(crate) fn cookie(&self) -> &str {
+        &self.cookie
+    }
+
+    pub(crate) fn epoch_text(&self) -> String {
+        self.epoch.map_or(String::new(), Epoch::to_text)
+    }
+
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = u32> {
+        self.sessions.iter().copied()
+    }
+
+    pub(crate) fn control_group(&self) -> Option<&ControlGroup> {
+        self.control_group.as_deref()
     }
 
     fn since(epoch: Option<Epoch>, cookie: String, orphans: Orphans) -> Self {
-        Self { cookie, orphans, sessions: BTreeSet::new(), strangers: BTreeSet::new(), epoch }
+        Self { cookie, orphans, sessions: BTreeSet::new(), strangers: BTreeSet::new(), control_group: None, epoch }
+    }
+
+    /// Names the control group of which all members are the tree's.
+    pub fn set_control_group(&mut self, group: Arc<ControlGroup>) {
+        self.control_group = Some(group);
     }
 
     /// Adds a worker, which leads a session.
@@ -131,12 +174,21 @@ impl Tree {
         self.strangers.insert(pid);
     }
 
-    /// Whether anything of the tree is left, found out for certain by one look at this program's own children.
+    /// Takes back what [`add_stranger`](Self::add_stranger) said: that child has been reaped.
+    pub fn remove_stranger(&mut self, pid: u32) {
+        self.strangers.remove(&pid);
+    }
+
+    /// Whether anything of the tree is left, found out for certain by one look at the control group and this program's own
+    /// children.
     ///
     /// `None` where that says nothing: where orphans do not come to this program, or it has children that may be
     /// somebody else's, or the kernel does not list children. To be asked when all workers have been reaped.
     #[must_use]
     pub fn is_left(&self) -> Option<bool> {
+        if self.control_group.as_ref().is_some_and(|group| group.is_populated()) {
+            return Some(true);
+        }
         let children = table::own_children().filter(|_| self.orphans != Orphans::Leave)?;
         match children.iter().all(|pid| self.strangers.contains(pid)) {
             true => Some(false),
@@ -172,6 +224,16 @@ impl Tree {
         if self.epoch.as_ref().and_then(|epoch| epoch.visit(&mut judge)).is_none() {
             table::entries()?.for_each(judge);
         }
+        if let Some(group) = &self.control_group {
+            // Those that have left all else behind, and processes that the search of what is newer may not have come to.
+            let listed: BTreeSet<u32> = group.pids().into_iter().filter(|pid| !found.contains_key(pid)).collect();
+            let is_candidate = |entry: &Entry| {
+                // A number of the list may be another process's by now; what is held must be this very entry.
+                entry.is_live() && entry.pid != own && !self.strangers.contains(&entry.pid) && group.contains(entry.pid)
+            };
+            let entries = listed.into_iter().filter_map(Entry::of).filter(is_candidate);
+            found.extend(entries.map(|entry| (entry.pid, entry)));
+        }
         // Children of members, however deep: a pass finds at least one or is the last.
         loop {
             let (more, rest): (Vec<Entry>, Vec<Entry>) =
@@ -190,29 +252,37 @@ impl Tree {
         value.is_some_and(|value| value.split(|byte| *byte == b':').any(|cookie| cookie == self.cookie.as_bytes()))
     }
 
-    /// Reaps adopted children that have ended. Never blocks.
-    ///
-    /// With [`Orphans::Own`] all that are not `known` (workers, which others wait for) or strangers. With
-    /// [`Orphans::Adopt`] and [`Orphans::Leave`] none, because a zombie does not tell whose it was.
-    pub fn reap_orphans(&self, known: impl Fn(u32) -> bool) {
-        if self.orphans != Orphans::Own {
-            return;
-        }
-        let ours = |pid: &u32| !known(*pid) && !self.strangers.contains(pid);
-        // It is a child of ours, so its number cannot be another's.
-        let reap = |pid| drop(sys::waitid(Whom::Pid(pid), libc::WNOHANG));
-        // One call says whether there is anything to do, which mostly there is not.
-        match sys::any_ended_child() {
-            None => {}
-            Some(first) if ours(&first) => {
-                reap(first);
-                self.reap_listed(ours, reap);
-            }
-            Some(_) => self.reap_listed(ours, reap),
+    /// Sends SIGKILL to all members of the control group at once, if there is one and the kernel can (Linux 5.14).
+    pub fn kill_control_group(&self) {
+        if let Some(group) = &self.control_group {
+            group.kill();
         }
     }
 
-    fn reap_listed(&self, ours: impl Fn(&u32) -> bool, reap: impl Fn(u32)) {
-        table::own_children().unwrap_or_default().into_iter().filter(ours).for_each(reap);
+    /// Reaps adopted children that have ended. Never blocks.
+    ///
+    /// With [`Orphans::Own`] all that are not `known` (workers, which others wait for) or strangers. With
+    /// [`Orphans::Adopt`] those of them that are in the control group or a worker's session; [`Member::reap`] is for those
+    /// that were seen alive. With [`Orphans::Leave`] none: no orphan comes to this program.
+    pub fn reap_orphans(&self, known: impl Fn(u32) -> bool) {
+        // One call says whether there is anything to do, which mostly there is not.
+        if self.orphans == Orphans::Leave || sys::any_ended_child().is_none() {
+            return;
+        }
+        let children = table::own_children().unwrap_or_default().into_iter();
+        for pid in children.filter(|pid| !known(*pid) && !self.strangers.contains(pid)) {
+            // Whose it is, is asked of the process that is reaped, not of one that got the number afterwards.
+            let pidfd = if sys::has_pidfd() { sys::pidfd_open(pid).ok() } else { None };
+            if self.orphans == Orphans::Own || self.is_ours_for_certain(pid) {
+                let whom = pidfd.as_ref().map_or(Whom::Pid(pid), |pidfd| Whom::Pidfd(pidfd.as_fd()));
+                let _ = sys::waitid(whom, libc::WNOHANG);
+            }
+        }
+    }
+
+    /// Whether a zombie, which has no environment any more, is the group's.
+    fn is_ours_for_certain(&self, pid: u32) -> bool {
+        Entry::of(pid).is_some_and(|entry| !entry.is_live() && self.sessions.contains(&entry.session))
+            || self.control_group.as_ref().is_some_and(|group| group.contains(pid))
     }
 }

@@ -3,20 +3,29 @@
 #![expect(clippy::unwrap_used, reason = "clippy knows test functions, not their helpers")]
 
 use std::io::Read;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankrun_process::{Child, Command, Member, Orphans, Spawner, Stdio, Tree, become_subreaper};
+use rankrun_process::{Child, Command, ControlGroup, Member, Orphans, Spawner, Stdio, Tree, become_subreaper};
 use rankrun_types::Signal;
 
 /// Runs a worker whose script starts something in the background and then says so, and waits for both.
 fn worker(cookie: &str, script: &str) -> Child {
+    worker_in(cookie, script, None)
+}
+
+fn worker_in(cookie: &str, script: &str, group: Option<&ControlGroup>) -> Child {
     let (mut said, end) = std::io::pipe().unwrap();
     let path = std::env::var("PATH").unwrap();
     let command = Command::new("sh")
         .args(["-c", script])
         .envs([("RANKRUN_GROUP", format!("outer:{cookie}")), ("PATH", path)])
         .stdout(Stdio::Fd(end.into()));
-    let mut child = Spawner::new().unwrap().spawn(command).unwrap();
+    let mut spawner = Spawner::new().unwrap();
+    let mut child = match group {
+        Some(group) => spawner.spawn_into(command, group).unwrap(),
+        None => spawner.spawn(command).unwrap(),
+    };
     let mut byte = [0];
     said.read_exact(&mut byte).unwrap();
     child.wait().unwrap();
@@ -58,6 +67,45 @@ fn end_all(tree: &Tree) {
     }
 }
 
+/// A process that left all else behind is found in the control group, also by who owns no orphans, and one kill ends it.
+fn control_group_holds_what_hides(cookie: &str) {
+    let Ok(group) = ControlGroup::new(cookie) else {
+        eprintln!("skipped: no control group can be made here");
+        return;
+    };
+    let group = Arc::new(group);
+    let hide = "setsid env -i sh -c 'echo; sleep 600; :' &";
+    for by_one_write in [false, true] {
+        let mut tree = Tree::new(cookie, Orphans::Adopt);
+        worker_in(cookie, hide, Some(&group));
+        assert!(tree.members(&[]).unwrap().is_empty());
+        tree.set_control_group(Arc::clone(&group));
+        assert_members(&tree, &["sh", "sleep"]);
+        assert_eq!(tree.is_left(), Some(true));
+        if by_one_write {
+            tree.kill_control_group();
+        }
+        end_all(&tree);
+        let start = Instant::now();
+        while table_has_zombie() {
+            tree.reap_orphans(|_| false);
+            assert!(start.elapsed() < Duration::from_secs(10), "a zombie of the group's is not reaped");
+        }
+    }
+    assert!(group.remove() && !group.dir().exists());
+}
+
+/// Whether this program has a child that has ended: the only other one sleeps.
+fn table_has_zombie() -> bool {
+    let pid = std::process::id();
+    let children = std::fs::read_dir("/proc/self/task").unwrap().flatten().flat_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    });
+    let stat = |child: String| std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+    children.map(stat).any(|stat| stat.contains(&format!(") Z {pid} ")))
+}
+
 #[test]
 fn what_left_the_group_the_session_or_the_environment_is_found_and_nothing_else() {
     let cookie = format!("test-{}", std::process::id());
@@ -90,6 +138,7 @@ fn what_left_the_group_the_session_or_the_environment_is_found_and_nothing_else(
     end_all(&owning);
     assert_eq!(owning.is_left(), Some(false), "and the zombies of what was adopted are reaped");
 
+    control_group_holds_what_hides(&cookie);
     assert!(stranger.try_wait().unwrap().is_none(), "a process of somebody else's is not touched");
     stranger.kill().unwrap();
     stranger.wait().unwrap();

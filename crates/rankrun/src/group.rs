@@ -59,6 +59,7 @@ pub struct WorkerGroup {
     placements: PerRank<Placement>,
     orphans: Orphans,
     guardian: bool,
+    control_group: bool,
     error: Option<RankMapError>,
 }
 
@@ -96,6 +97,7 @@ impl WorkerGroup {
             placements: PerRank::filled(ranks, Placement::default()),
             orphans: Orphans::Leave,
             guardian: false,
+            control_group: false,
             error: None,
         }
     }
@@ -340,6 +342,15 @@ impl WorkerGroup {
         self
     }
 
+    /// Sets whether the workers get a control group of their own, where one can be made; not unless set.
+    ///
+    /// See [`GroupSpec::control_group`].
+    #[must_use]
+    pub fn control_group(mut self, control_group: bool) -> Self {
+        self.control_group = control_group;
+        self
+    }
+
     /// Checks the whole and turns it into what a [`PContext`] takes.
     ///
     /// # Errors
@@ -361,6 +372,7 @@ impl WorkerGroup {
         });
         let spec = GroupSpec::new(self.name, self.entrypoint, self.args, self.envs, logs_specs)?;
         let spec = spec.stop_policy(self.stop_policy).orphans(self.orphans).guardian(self.guardian).pty(self.pty);
+        let spec = spec.control_group(self.control_group);
         let spec = spec.placements(self.placements)?;
         let spec = match self.log_max_size {
             Some(size) => spec.log_max_size(size),
