@@ -21,17 +21,19 @@ const LAYERS: &[Layer] = &[
     Layer { name: "rankrun-types", ours: Ours::Only(&[]), others: &[] },
     Layer { name: "rankrun-redirects", ours: Ours::Only(&["rankrun-types"]), others: &["bitflags"] },
     Layer { name: "rankrun-errors", ours: Ours::Only(&["rankrun-types"]), others: &["jiff"] },
-    Layer { name: "rankrun-process", ours: Ours::Only(&["rankrun-types"]), others: &[] },
+    // linkme: what takes over before main is linked in from above.
+    Layer { name: "rankrun-process", ours: Ours::Only(&["rankrun-types"]), others: &["linkme"] },
     // rustix: FIONREAD, TIOCGWINSZ and TIOCGPTPEER, which nix has as macros that make unsafe functions only.
     Layer {
         name: "rankrun-logs",
         ours: Ours::Only(&["rankrun-types", "rankrun-redirects"]),
         others: &["memchr", "rustix"],
     },
+    // linkme: functions are registered by the linker. rmp-serde: what they take and return, as MessagePack.
     Layer {
         name: "rankrun-functions",
         ours: Ours::Only(&["rankrun-types", "rankrun-errors", "rankrun-process"]),
-        others: &["linkme"],
+        others: &["linkme", "rmp-serde"],
     },
     Layer {
         name: "rankrun-context",

@@ -8,8 +8,9 @@ use std::ptr;
 
 use rankrun_types::Signal;
 
-use crate::SpawnError;
+use crate::handover::FIRST_FD;
 use crate::placement::{Placement, PreparedPlacement};
+use crate::{SpawnError, TakenAt};
 
 /// Where execvp(3) looks when there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -33,10 +34,13 @@ pub enum Stdio {
 #[derive(Debug)]
 pub struct Command {
     pub(crate) program: OsString,
+    arg0: Option<OsString>,
     args: Vec<OsString>,
     envs: Vec<(OsString, OsString)>,
     current_dir: Option<PathBuf>,
     stdio: [Stdio; 3],
+    handover: Option<(TakenAt, String)>,
+    passed: Vec<OwnedFd>,
     pub(crate) parent_death_signal: Option<Signal>,
     pub(crate) placement: Placement,
 }
@@ -46,16 +50,26 @@ impl Command {
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
+            arg0: None,
             args: Vec::new(),
             envs: Vec::new(),
             current_dir: None,
             stdio: [Stdio::Null, Stdio::Null, Stdio::Null],
+            handover: None,
+            passed: Vec::new(),
             parent_death_signal: Some(Signal::KILL),
             placement: Placement::default(),
         }
     }
 
-    /// Adds arguments; the program's name as argument 0 is not among them.
+    /// Sets argument 0, under which the process is listed; the program's name unless set.
+    #[must_use]
+    pub fn arg0(mut self, name: impl Into<OsString>) -> Self {
+        self.arg0 = Some(name.into());
+        self
+    }
+
+    /// Adds arguments; argument 0 is not among them.
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
@@ -97,6 +111,18 @@ impl Command {
         self
     }
 
+    /// Hands a note and open files to the program, which must be one that links this crate; see [`take_handover`].
+    ///
+    /// The files come beside the standard streams, as the only ones; our copies are closed when the [`Command`] is dropped.
+    ///
+    /// [`take_handover`]: crate::take_handover
+    #[must_use]
+    pub fn hand_over(mut self, when: TakenAt, note: impl Into<String>, fds: impl IntoIterator<Item = OwnedFd>) -> Self {
+        self.handover = Some((when, note.into()));
+        self.passed = fds.into_iter().collect();
+        self
+    }
+
     /// Sets the signal that the worker gets when the *thread* that spawned it ends; SIGKILL unless set, `None` for none.
     ///
     /// Mirrors `PR_SET_PDEATHSIG` of prctl(2). A thread that spawns must therefore live as long as its workers.
@@ -111,9 +137,14 @@ impl Command {
         let path = self.envs.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         let candidates = candidates(&self.program, path);
         let candidates = self.strings("program", candidates.into_iter())?;
-        let argv = std::iter::once(&self.program).chain(&self.args).map(|arg| arg.as_bytes().to_vec());
+        let argv = std::iter::once(self.arg0.as_ref().unwrap_or(&self.program))
+            .chain(&self.args)
+            .map(|arg| arg.as_bytes().to_vec());
         let argv = self.strings("argument", argv)?;
-        let envs = self.envs.iter().map(|(name, value)| {
+        let handover =
+            self.handover.as_ref().map(|(when, note)| crate::handover::variable(*when, self.passed.len(), note));
+        let inherited_by_all = self.envs.iter().filter(|(name, _)| !crate::handover::is_variable(name));
+        let envs = inherited_by_all.chain(&handover).map(|(name, value)| {
             let mut both = Vec::with_capacity(name.len() + value.len() + 2);
             both.extend_from_slice(name.as_bytes());
             both.push(b'=');
@@ -134,13 +165,21 @@ impl Command {
                 Stdio::Fd(fd) if fd.as_raw_fd() > 2 => fd.as_raw_fd(),
                 // A source below 3 could be overwritten by the dup2 for another stream before its own turn.
                 Stdio::Fd(fd) => {
-                    let copy = raise(fd).map_err(|errno| self.error(crate::SpawnStep::Stdio, errno))?;
+                    let copy = raise(fd, 3).map_err(|errno| self.error(crate::SpawnStep::Stdio, errno))?;
                     raised.push(copy);
                     raised[raised.len() - 1].as_raw_fd()
                 }
             };
         }
-        Ok(Prepared { candidates, argv, envs, current_dir, fds, placement, _raised: raised })
+        // Above all their targets, so that none is overwritten before its own turn.
+        let above = FIRST_FD + self.passed.len() as RawFd;
+        let mut passed = Vec::with_capacity(self.passed.len());
+        for fd in &self.passed {
+            let copy = raise(fd, above).map_err(|errno| self.error(crate::SpawnStep::Stdio, errno))?;
+            passed.push(copy.as_raw_fd());
+            raised.push(copy);
+        }
+        Ok(Prepared { candidates, argv, envs, current_dir, fds, passed, placement, _raised: raised })
     }
 
     pub(crate) fn error(&self, step: crate::SpawnStep, errno: i32) -> SpawnError {
@@ -182,10 +221,10 @@ fn inherited(fd: RawFd) -> Option<RawFd> {
     (unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0).then_some(fd)
 }
 
-/// A copy of `fd` with a number above the standard streams.
-fn raise(fd: &OwnedFd) -> Result<OwnedFd, i32> {
+/// A copy of `fd` with a number not below `least`.
+fn raise(fd: &OwnedFd, least: RawFd) -> Result<OwnedFd, i32> {
     // SAFETY: fd is open; F_DUPFD_CLOEXEC takes an integer.
-    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
+    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
     if copy < 0 {
         return Err(crate::sys::errno());
     }
@@ -220,6 +259,8 @@ pub(crate) struct Prepared {
     pub(crate) current_dir: Option<CString>,
     /// What becomes file descriptor 0, 1 and 2; an equal number means: leave it.
     pub(crate) fds: [RawFd; 3],
+    /// What becomes 3, 4, ...; all numbers are above those.
+    pub(crate) passed: Vec<RawFd>,
     pub(crate) placement: PreparedPlacement,
     _raised: Vec<OwnedFd>,
 }

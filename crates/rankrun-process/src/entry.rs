@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use libc::{c_char, c_int, c_void};
 
 use crate::SpawnStep;
+use crate::handover::FIRST_FD;
 use crate::placement::PreparedPlacement;
 use crate::sys::KERNEL_SIGSET_SIZE;
 
@@ -22,6 +23,8 @@ pub(crate) struct Plan<'a> {
     /// Null: stay where the parent is.
     pub(crate) current_dir: *const c_char,
     pub(crate) fds: [c_int; 3],
+    /// What becomes 3, 4, ...; all numbers are above those.
+    pub(crate) passed: &'a [c_int],
     /// 0: none.
     pub(crate) parent_death_signal: c_int,
     pub(crate) parent: libc::pid_t,
@@ -109,7 +112,15 @@ fn steps(plan: &Plan<'_>) -> (SpawnStep, c_int) {
                 return (SpawnStep::Stdio, last_errno());
             }
         }
-        close_the_rest();
+        let mut rest = FIRST_FD;
+        for source in plan.passed {
+            // The copy is not close-on-exec, as dup2 makes it.
+            if libc::dup2(*source, rest) < 0 {
+                return (SpawnStep::Stdio, last_errno());
+            }
+            rest += 1;
+        }
+        close_from(rest);
         if let Err(failed) = place(plan.placement) {
             return failed;
         }
@@ -122,7 +133,7 @@ fn steps(plan: &Plan<'_>) -> (SpawnStep, c_int) {
 
 /// Takes the worker's CPUs, umask, nice value and limits, in this order.
 ///
-/// After the streams: a low limit on open files would make dup2 fail and hide descriptors from [`close_the_rest`], and
+/// After the streams: a low limit on open files would make dup2 fail and hide descriptors from [`close_from`], and
 /// what makes this process slow also stops the parent, which waits. The limits last: one on nice values would bind
 /// setpriority.
 fn place(placement: &PreparedPlacement) -> Result<(), (SpawnStep, c_int)> {
@@ -154,11 +165,11 @@ fn place(placement: &PreparedPlacement) -> Result<(), (SpawnStep, c_int)> {
     Ok(())
 }
 
-/// Marks all descriptors above 2 to be closed by exec.
-fn close_the_rest() {
+/// Marks all descriptors from `first` on to be closed by exec.
+fn close_from(first: c_int) {
     // SAFETY: integers only; descriptors are this process's own copies, since clone was called without CLONE_FILES.
     unsafe {
-        if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 {
+        if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 {
             return;
         }
         // Before Linux 5.11: one by one, up to the limit on open files.
@@ -166,7 +177,7 @@ fn close_the_rest() {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) < 0 {
             limit.rlim_cur = 1024;
         }
-        for fd in 3..limit.rlim_cur.min(1 << 20) as c_int {
+        for fd in first..limit.rlim_cur.min(1 << 20) as c_int {
             libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
         }
     }

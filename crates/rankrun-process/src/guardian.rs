@@ -1,9 +1,10 @@
 //! A small process that outlives a killed launcher just long enough to end what it left: [`Guardian`].
 //!
 //! Not here: workers, which the kernel kills when their launcher dies (`PR_SET_PDEATHSIG`); the guardian is for what
-//! they had started. It is this program executed again: a function that the dynamic linker calls before `main` looks
-//! for [`MARK`] in the environment and, where it is set, becomes the guardian and never returns. So it works in every
-//! program that links this crate, without a line in its `main`, and none of that program's own code runs in it.
+//! they had started. It is this program executed again: a function that the dynamic linker calls before `main`
+//! (`before_main`) looks for [`MARK`] in the environment and, where it is set, becomes the guardian and never returns. So
+//! it works in every program that links this crate, without a line in its `main`, and none of that program's own code runs
+//! in it.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{PipeWriter, Read, Write};
@@ -112,13 +113,11 @@ impl Drop for Guardian {
     }
 }
 
-/// Called by the dynamic linker in every program that links this crate, before `main`.
-#[used]
-// SAFETY: .init_array holds pointers to functions that take nothing the callee needs and return nothing.
-#[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = before_main;
-
-extern "C" fn before_main() {
+/// Becomes the guardian, never to return, if this program was started as one.
+///
+/// # Safety
+/// There is no other thread.
+pub(crate) unsafe fn be_if_asked() {
     // SAFETY: no other thread exists yet, so the environment does not change while it is read.
     let cookie = unsafe {
         let value = libc::getenv(MARK.as_ptr());

@@ -3,7 +3,8 @@
 //! Here: [`Command`] and [`Spawner`] (start a worker without fork, in a session of its own), [`Child`] (one started
 //! process and its process group, held by pidfd), [`SignalWatcher`] (signals to this program as a readable file
 //! descriptor), [`Tree`] (what a group's processes started and left), [`ControlGroup`] (which holds them together, where one
-//! can be had), [`Guardian`] (ends what is left when this program is killed).
+//! can be had), [`Guardian`] (ends what is left when this program is killed), [`Handover`] (what a program gives itself when
+//! it is executed again).
 //! It is the only crate of rankrun with `unsafe` code, and each block says why it is sound.
 //! Not here: what a group of workers should do when one of them ends (`rankrun-context`), and log files.
 //!
@@ -17,10 +18,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a worker gets: file descriptors 0, 1 and 2 as asked for and no other; an empty signal mask and the default
+//! What a worker gets: file descriptors 0, 1 and 2 as asked for and no other, unless it is handed some; an empty signal mask and the default
 //! action for every signal, SIGPIPE too; its own session and process group, whose id is its pid; the environment
 //! that the [`Command`] lists and nothing else.
 
+mod before_main;
 mod cgroup;
 mod child;
 mod clone3;
@@ -28,6 +30,7 @@ mod command;
 mod cpus;
 mod entry;
 mod guardian;
+mod handover;
 mod limit;
 mod numa;
 mod placement;
@@ -43,6 +46,9 @@ pub use child::{Child, Exit, SignalError, Usage, WaitError};
 pub use command::{Command, Stdio};
 pub use cpus::{AllowedCpusError, CpuSet, ParseCpuSetError};
 pub use guardian::Guardian;
+#[doc(hidden)]
+pub use handover::BEFORE_MAIN;
+pub use handover::{Handover, HandoverError, TakenAt, is_handover_pending, take_handover};
 pub use limit::{Limit, LimitError, ParseLimitError, ParseResourceError, Resource, raise_open_files};
 pub use numa::{NumaBinding, NumaError, NumaTopology, ParseNumaBindingError};
 pub use spawn::{SpawnError, SpawnStep, Spawner};

@@ -257,6 +257,7 @@ impl Spawner {
             envs: prepared.envs.as_ptr(),
             current_dir: prepared.current_dir.as_ref().map_or(ptr::null(), |dir| dir.as_ptr()),
             fds: prepared.fds,
+            passed: &prepared.passed,
             parent_death_signal: command.parent_death_signal.map_or(0, rankrun_types::Signal::as_raw),
             // SAFETY: takes nothing and cannot fail.
             parent: unsafe { libc::getpid() },
