@@ -50,7 +50,7 @@ pub use failure::{ObservedExit, ProcessFailure};
 pub use handler::{DefaultErrorHandler, DumpErrorFileError, ErrorHandler, get_error_handler, set_error_handler};
 pub use read::{ErrorFileReading, read_error_file};
 pub use reason::usual_meaning;
-pub use record::{record, record_main, record_with};
+pub use record::{record, record_boxed, record_main, record_with};
 pub use report::Report;
 pub use root_cause::{FailureKind, FailureOrder, root_cause};
 pub use schema::{

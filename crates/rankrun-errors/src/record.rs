@@ -70,14 +70,24 @@ pub fn record_with<T, E: Error + 'static>(
 /// }
 /// ```
 pub fn record_main<E: Into<Box<dyn Error>>>(f: impl FnOnce() -> Result<(), E>) -> ExitCode {
-    let handler = get_error_handler();
-    match guarded(&handler, || f().map_err(Into::into), AsRef::as_ref) {
+    match record_boxed(f) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {}", ErrorRecord::from_error(error.as_ref()).callstack.trim_end());
             ExitCode::FAILURE
         }
     }
+}
+
+/// The same as [`record`] for any error that `?` can make of others, boxed.
+///
+/// # Errors
+/// The function's own.
+///
+/// # Panics
+/// If the function panics, with the same payload.
+pub fn record_boxed<T, E: Into<Box<dyn Error>>>(f: impl FnOnce() -> Result<T, E>) -> Result<T, Box<dyn Error>> {
+    guarded(&get_error_handler(), || f().map_err(Into::into), AsRef::as_ref)
 }
 
 fn guarded<T, E>(

@@ -1,3 +1,67 @@
-//! Rust functions as worker entrypoints, by executing the program again. Not here: starting and supervising a group.
+//! Rust functions as worker processes, by executing the program again.
+//!
+//! A function is registered with [`entrypoint!`]; [`callable`] takes it with its arguments. The program is then executed
+//! again as a worker, which runs the function instead of `main`; what it returns comes back to the launcher. Here: what both
+//! sides need. Not here: starting and supervising a group of such workers (`rankrun-context`), for which the crate `rankrun`
+//! has all this as `Entrypoint::function`.
+//!
+//! # How a worker gets to its function
+//!
+//! What is executed is `/proc/self/exe`: the very file that runs, whatever lies at its path by now. The worker is handed two
+//! memory files and a note in the environment, which is gone before any other code can see it, so that what the worker
+//! starts, groups of its own too, begins afresh. Then there are two ways:
+//!
+//! - **In `main`**: `main` begins with [`init`], which runs the function and exits. To be preferred in a program of your
+//!   own. All is as `main` finds it.
+//! - **Before `main`**: taken where the launcher has not called [`init`] itself, as in tests, whose `main` is not yours, in
+//!   examples and benches without it. The dynamic linker calls the function, as it calls constructors of C++. That is well
+//!   with std: allocation, threads, files, panics, exit handlers and SIGPIPE are as in `main`. What differs: the thread is
+//!   called `<unnamed>` in panics, not `main`; a stack overflow is a SIGSEGV without std's explanation; with musl
+//!   `std::env::args` is empty; and constructors of C++ libraries that are linked statically may not have run.
+//!
+//! The launcher knows whether it has called [`init`] itself, on its main thread, and says to its workers which it is to be: so
+//! nothing has to be chosen. A worker that comes to start a group without having taken its function is refused.
+//!
+//! # What goes over
+//!
+//! Arguments and return values are what serde makes of them, as MessagePack in a memory file: any size, no pipe that could
+//! block, and a worker that dies leaves what is there. A value is only one when the worker has said so at its end: who calls
+//! `exit(0)` returns none. Before it does, it decodes the value again, so a value that cannot be decoded is the failure of the
+//! worker whose it is. A `Vec<u8>` goes over as it is, at the speed of a copy and with no second copy in the launcher's memory;
+//! bytes inside of another value are as fast with `#[serde(with = "serde_bytes")]`.
+//!
+//! An `Err` or a panic is recorded in the worker's error file ([`rankrun_errors::record`]) with its sources or its backtrace.
+//! The exit code is 0, or 1 after an `Err`, 101 after a panic, as of a `main`; `std::process::exit(n)` is exit code n.
 
 #![forbid(unsafe_code)]
+
+mod call;
+mod codec;
+mod files;
+mod function;
+mod registry;
+mod value;
+mod worker;
+
+pub use call::{CallError, Callable, FunctionCall, PreparedCall, refuse_undispatched};
+pub use function::{Fallible, Function, ReturnsResult, ReturnsValue, Wrapped, returns_result};
+pub use registry::LookUpError;
+pub use value::{NoReturnValue, ReturnSlot, ReturnValue, ReturnValueError};
+pub use worker::init;
+
+/// A function that is to be called by workers, for which the arguments are still to be said.
+pub fn callable<M, F: Function<M>>(function: F) -> Callable<F::Arguments> {
+    Callable::new(function)
+}
+
+/// For the macro [`entrypoint!`] alone.
+#[doc(hidden)]
+pub mod __private {
+    pub use linkme;
+
+    pub use crate::registry::{Entry, FUNCTIONS, name, run, types};
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
