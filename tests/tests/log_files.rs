@@ -98,22 +98,33 @@ fn a_size_that_is_none_is_refused_with_what_is_accepted() {
 }
 
 #[test]
-fn a_full_disk_is_one_warning_and_all_else_goes_on() {
-    let Some(disk) = Mounted::tmpfs() else { return };
-    // Rank 0 fills the disk and fails of it, as any program would; the others' lines come through a pipe of the launcher's.
-    let script = "if [ $RANK = 0 ]; then head -c 3000000 /dev/zero | tr '\\0' '\\n' 2>/dev/null; touch {full}; {W} wait-for {said}; exit 0; \
-                  else {W} wait-for {full}; echo alive; touch {said}; fi";
-    let args = ["-r", "0:3", "--log-dir", path(disk.path())];
-    let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
-    group.wait_for_files(&["full", "said"]);
-    let output = group.end();
-    assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), "alive\n"), "{output}");
-    let run = the_run(disk.path());
-    let expected = format!(
-        "rankrun: warning: the file system of {} is full: log and error files may be incomplete\n",
-        run.display()
-    );
-    assert_eq!(output.stderr_text(), expected);
+fn a_full_disk_is_one_warning_when_it_happens_and_all_else_goes_on() {
+    // Rank 0 fills the disk and fails of it, as any program would; the other's lines come here.
+    let script = "if [ $RANK = 0 ]; then head -c 3000000 /dev/zero | tr '\\0' '\\n' 2>/dev/null; touch {full}; \
+                  else {W} wait-for {full}; echo alive; fi; {W} wait-for {said}; exit 0";
+    for spec in [&["-r", "0:3"][..], &["-r", "0:3", "--pty"], &["-t", "0:1", "-r", "0:3", "--local-ranks-filter", "0"]]
+    {
+        let Some(disk) = Mounted::tmpfs() else { return };
+        let args = [spec, &["--log-dir", path(disk.path())]].concat();
+        let launcher = Pidfds::Used.rankrun().stdout(Stdio::null());
+        let mut group = Group::start_as(launcher, 2, &args, Script::Shell(script));
+        group.wait_for_files(&["full"]);
+        eventually("it is said while the run goes on", LIMIT, || !group.running().stderr().is_empty());
+        assert!(!group.running().has_ended());
+        group.touch("said");
+        let output = group.end();
+        assert_eq!(output.code, Some(0), "{output}");
+        let said = output.stderr_text();
+        assert_eq!(said.lines().count(), 1, "{said}");
+        if spec.contains(&"--pty") {
+            assert!(said.contains("No space left on device") && said.contains("is dropped"), "{said}");
+        } else {
+            let run = the_run(disk.path());
+            let expected =
+                format!("the file system of {} is full: log and error files may be incomplete", run.display());
+            assert_eq!(said, format!("rankrun: warning: {expected}\n"));
+        }
+    }
 }
 
 #[test]
@@ -160,27 +171,32 @@ fn where_a_beginning_cannot_be_freed_that_is_said_once_and_the_end_is_kept() {
 }
 
 #[test]
-fn a_log_directory_that_vanishes_is_one_warning_and_console_and_result_go_on() {
-    let root = tempfile::tempdir().unwrap();
-    let logs = root.path().join("logs");
-    let args = ["-t", "1", "-r", "2", "--log-dir", path(&logs)];
-    let script = "echo before; if [ $RANK = 0 ]; then touch {up0}; else touch {up1}; fi; {W} wait-for {go}; \
-                  echo after; echo lost >&2; if [ $RANK = 0 ]; then touch {done}; exit 0; fi; {W} wait-for {done}; exit 5";
-    let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
-    group.wait_for_each("up", 2);
-    let run = the_run(&logs);
-    fs::remove_dir_all(&logs).unwrap();
-    group.touch("go");
-    let output = group.end();
-    assert_eq!(output.code, Some(5), "{output}");
-    let mut shown = output.sorted_stdout_lines();
-    shown.retain(|line| line.ends_with("after"));
-    assert_eq!(shown, ["[default0]:after", "[default1]:after"]);
-    let warning =
-        format!("rankrun: warning: log directory {} is gone, and the log and error files with it", run.display());
-    let errors = output.stderr_text();
-    assert_eq!(errors.matches("rankrun: warning: ").count(), 1, "{errors}");
-    assert!(errors.contains(&warning) && errors.contains("rank 1"), "{errors}");
+fn a_log_directory_that_vanishes_is_one_warning_when_it_happens_and_console_and_result_go_on() {
+    for teed in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let logs = root.path().join("logs");
+        let args = ["-t", if teed { "1" } else { "0" }, "-r", "2", "--log-dir", path(&logs)];
+        let script = "echo before; if [ $RANK = 0 ]; then touch {up0}; else touch {up1}; fi; {W} wait-for {go}; \
+                      echo after; echo lost >&2; if [ $RANK = 0 ]; then touch {done}; exit 0; fi; {W} wait-for {done}; exit 5";
+        let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
+        group.wait_for_each("up", 2);
+        let run = the_run(&logs);
+        fs::remove_dir_all(&logs).unwrap();
+        // Nobody writes now.
+        eventually("it is said while the run goes on", LIMIT, || !group.running().stderr().is_empty());
+        assert!(!group.running().has_ended());
+        group.touch("go");
+        let output = group.end();
+        assert_eq!(output.code, Some(5), "{output}");
+        let mut shown = output.sorted_stdout_lines();
+        shown.retain(|line| line.ends_with("after"));
+        assert_eq!(shown, if teed { ["[default0]:after", "[default1]:after"] } else { ["after"; 2] });
+        let warning =
+            format!("rankrun: warning: log directory {} is gone, and the log and error files with it", run.display());
+        let errors = output.stderr_text();
+        assert_eq!(errors.matches("rankrun: warning: ").count(), 1, "{errors}");
+        assert!(errors.starts_with(&warning) && errors.contains("rank 1"), "{errors}");
+    }
 }
 
 #[test]

@@ -215,6 +215,7 @@ fn a_full_disk_keeps_no_worker_and_is_one_warning() {
     let output = run(disk.path(), &["-r", "1"], &["sh", "-c", script]);
     assert_eq!(output.code, Some(0), "{output}");
     let warnings = output.stderr_text();
+    assert_eq!(warnings.lines().count(), 1, "{warnings}");
     assert!(warnings.contains("No space left on device"), "{warnings}");
 }
 

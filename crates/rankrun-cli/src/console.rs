@@ -2,6 +2,7 @@
 //!
 //! A console that nobody reads must not keep rankrun from ending: each message waits a bounded time for room.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -47,12 +48,25 @@ fn write_within(mut bytes: &[u8], patience: Duration) -> io::Result<()> {
     Ok(())
 }
 
+/// How a warning begins. Each is said once: what is said when it happens is among the result's warnings too.
+const WARNING: &str = "rankrun: warning: ";
+
 /// Standard error for the logger, which any thread may use: what does not fit at once is dropped.
-pub(crate) struct LogConsole;
+#[derive(Default)]
+pub(crate) struct LogConsole {
+    /// The warnings that were written.
+    said: HashSet<Vec<u8>>,
+}
 
 impl Write for LogConsole {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = write_within(bytes, Duration::ZERO);
+        if self.said.contains(bytes) {
+            return Ok(bytes.len());
+        }
+        let written = write_within(bytes, Duration::ZERO).is_ok();
+        if written && bytes.starts_with(WARNING.as_bytes()) {
+            self.said.insert(bytes.to_owned());
+        }
         Ok(bytes.len())
     }
 

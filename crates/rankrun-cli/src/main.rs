@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     env_logger::Builder::new()
         .filter_level(log::LevelFilter::Warn)
         .parse_env("RANKRUN_LOG")
-        .target(env_logger::Target::Pipe(Box::new(console::LogConsole)))
+        .target(env_logger::Target::Pipe(Box::<console::LogConsole>::default()))
         .format(|out, record| writeln!(out, "rankrun: {}: {}", level(record.level()), record.args()))
         .init();
     ExitCode::from(launch(std::env::args_os().collect()))

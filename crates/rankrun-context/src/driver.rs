@@ -22,7 +22,7 @@ use crate::context::{Request, Shared};
 use crate::error::{StartError, StartHint};
 use crate::family::Family;
 use crate::hint::with_hint;
-use crate::log_files::LogFiles;
+use crate::log_files::{self, LogFiles};
 use crate::machine::{Action, Event, Machine};
 use crate::outcome::RunProcsResult;
 use crate::policy::Descendants;
@@ -90,9 +90,10 @@ impl Driver {
             })?;
         }
         let dest = spec.logs_specs.reify(&spec.envs).map_err(|source| StartError::Logs { name: name(), source })?;
-        let tee = Tee::new(&spec, &dest);
-        let terminals =
-            Terminals::start(&spec, &dest, &tee).map_err(|source| StartError::Logs { name: name(), source })?;
+        let health = log_files::health(&dest);
+        let tee = Tee::new(&spec, &dest, health.clone());
+        let terminals = Terminals::start(&spec, &dest, &tee, &health)
+            .map_err(|source| StartError::Logs { name: name(), source })?;
         if let Some(terminals) = &terminals {
             epoll
                 .add(terminals.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TERMINALS))
@@ -122,7 +123,7 @@ impl Driver {
         };
         driver.start_tail(tee)?;
         let positions = driver.tail.as_ref().map(Tail::positions);
-        let log_files = LogFiles::start(&driver.spec, &driver.dest, positions);
+        let log_files = LogFiles::start(&driver.spec, &driver.dest, positions, health);
         driver.log_files =
             Some(log_files.map_err(|source| StartError::Logs { name: driver.spec.name.clone(), source })?);
         Ok(driver)

@@ -6,7 +6,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rankrun_logs::{LogLimiter, LogsDest, LogsError, RunInfo, RunMark, TailPositions, doubts, open_log};
+use rankrun_logs::{
+    HealthWatch, LogHealth, LogLimiter, LogsDest, LogsError, RunInfo, RunMark, TailPositions, open_log,
+};
 use rankrun_types::env;
 
 use crate::spec::GroupSpec;
@@ -18,8 +20,9 @@ pub(crate) struct LogFiles {
     /// Says that the run goes on, until it is dropped.
     _mark: Option<RunMark>,
     limiter: Option<LogLimiter>,
-    /// What holds the files.
-    directory: Option<PathBuf>,
+    health: LogHealth,
+    /// Where no tail looks after them.
+    health_watch: Option<HealthWatch>,
     warnings: Vec<String>,
 }
 
@@ -29,6 +32,7 @@ impl LogFiles {
         spec: &GroupSpec,
         dest: &LogsDest,
         positions: Option<TailPositions>,
+        health: LogHealth,
     ) -> Result<Self, LogsError> {
         let paths = dest.stdouts.values().iter().chain(dest.stderrs.values()).flatten();
         let paths: BTreeSet<&PathBuf> = paths.collect();
@@ -40,6 +44,8 @@ impl LogFiles {
             // Without it the logs are as good: on a full disk, for example.
             info(spec).publish(path).map_err(|error| warnings.push(error.to_string())).ok()
         });
+        let captured: Vec<PathBuf> = paths.iter().copied().cloned().collect();
+        let followed = positions.is_some();
         let limiter = match spec.log_max_size {
             Some(max) if !paths.is_empty() => {
                 // The tail has made those of chosen lines that there are.
@@ -49,9 +55,11 @@ impl LogFiles {
             }
             _ => None,
         };
-        let within = dest.run_info.as_ref().or(dest.error_files.get(0));
-        let directory = within.and_then(|path| path.parent()).map(Path::to_owned);
-        Ok(Self { _mark: mark, limiter, directory, warnings })
+        let health_watch = match followed || captured.is_empty() {
+            true => None,
+            false => Some(HealthWatch::start(health.clone(), captured)?),
+        };
+        Ok(Self { _mark: mark, limiter, health, health_watch, warnings })
     }
 
     /// Cuts what is too long, until `deadline` at most, and says what is wrong with the files.
@@ -60,9 +68,16 @@ impl LogFiles {
         if let Some(limiter) = self.limiter.take() {
             warnings.extend(limiter.finish(deadline));
         }
-        warnings.extend(self.directory.as_deref().and_then(doubts));
+        self.health_watch = None;
+        warnings.extend(self.health.look());
         warnings
     }
+}
+
+/// The health of a group's files, whose directory is that of the run.
+pub(crate) fn health(dest: &LogsDest) -> LogHealth {
+    let within = dest.run_info.as_ref().or(dest.error_files.get(0));
+    LogHealth::new(within.and_then(|path| path.parent()).unwrap_or(Path::new("/")))
 }
 
 fn info(spec: &GroupSpec) -> RunInfo {

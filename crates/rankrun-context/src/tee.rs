@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use rankrun_logs::{LinePrefix, LogsDest, PrefixTemplate, PrefixValues, SinkId, TailOptions, TailSource};
+use rankrun_logs::{LinePrefix, LogHealth, LogsDest, PrefixTemplate, PrefixValues, SinkId, TailOptions, TailSource};
 use rankrun_types::env;
 
 use crate::spec::GroupSpec;
@@ -17,9 +17,9 @@ pub(crate) struct Tee {
 }
 
 impl Tee {
-    pub(crate) fn new(spec: &GroupSpec, dest: &LogsDest) -> Self {
+    pub(crate) fn new(spec: &GroupSpec, dest: &LogsDest, health: LogHealth) -> Self {
         let prefixes = Prefixes::new(spec);
-        let mut tee = Self { sources: Vec::new(), options: options(spec, dest), await_pid: Vec::new() };
+        let mut tee = Self { sources: Vec::new(), options: options(spec, dest).health(health), await_pid: Vec::new() };
         for local_rank in 0..spec.local_world_size() {
             for (paths, sink) in [(&dest.tee_stdouts, SinkId::Stdout), (&dest.tee_stderrs, SinkId::Stderr)] {
                 let Some(path) = &paths[local_rank] else { continue };
@@ -112,7 +112,7 @@ mod tests {
             PerRank::from_fn(2, |local_rank| Env::from([(env::RANK.into(), (local_rank + 8).to_string().into())]));
         let dest = logs.reify(&envs).unwrap();
         let spec = GroupSpec::new("role", Entrypoint::binary("true"), PerRank::filled(2, Vec::new()), envs, logs);
-        Tee::new(&change(spec.unwrap()), &dest)
+        Tee::new(&change(spec.unwrap()), &dest, LogHealth::new(dir.path()))
     }
 
     #[test]

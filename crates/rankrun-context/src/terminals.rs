@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
-use rankrun_logs::{Env, LogsDest, LogsError, SinkId, TerminalSize, WorkerTerminals, open_log};
+use rankrun_logs::{Env, LogHealth, LogsDest, LogsError, SinkId, TerminalSize, WorkerTerminals, open_log};
 use rankrun_types::PerRank;
 
 use crate::spec::GroupSpec;
@@ -41,7 +41,12 @@ pub(crate) struct Terminals {
 
 impl Terminals {
     /// One for each captured stream, if the group is to have them.
-    pub(crate) fn start(spec: &GroupSpec, dest: &LogsDest, tee: &Tee) -> Result<Option<Self>, LogsError> {
+    pub(crate) fn start(
+        spec: &GroupSpec,
+        dest: &LogsDest,
+        tee: &Tee,
+        health: &LogHealth,
+    ) -> Result<Option<Self>, LogsError> {
         if !spec.pty {
             return Ok(None);
         }
@@ -72,7 +77,8 @@ impl Terminals {
             .map(|path| if tee.sources.iter().any(|source| source.path == *path) { width } else { 0 })
             .collect();
         let sizes = narrower.iter().map(|columns| narrow(full, *columns));
-        let ends = WorkerTerminals::start(paths.iter().map(|path| path.to_path_buf()).zip(sizes).collect())?;
+        let logs = paths.iter().map(|path| path.to_path_buf()).zip(sizes).collect();
+        let ends = WorkerTerminals::start(logs, health.clone())?;
         Ok(Some(Self { ends, of, narrower, console, deadline: None }))
     }
 

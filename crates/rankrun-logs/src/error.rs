@@ -86,6 +86,12 @@ pub enum LogsError {
         /// Why.
         source: io::Error,
     },
+    /// The thread that looks after log files could not be started.
+    #[error("cannot look after log files: {source}")]
+    Health {
+        /// Why.
+        source: io::Error,
+    },
     /// A run directory could not be removed.
     #[error("cannot remove log directory {}: {source}", path.display())]
     Remove {

@@ -1,27 +1,172 @@
-//! Whether log files can be complete: [`doubts`]. Not here: writing them, which the workers do.
+//! Whether log files can be complete: [`LogHealth`] says once what speaks against it, [`HealthWatch`] looks after that on its
+//! own. Not here: writing the files, which the workers do.
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::SigSet;
 use nix::sys::statvfs::statvfs;
+
+use crate::error::LogsError;
+use crate::tail::timeout;
+use crate::tail::watch::Watcher;
+
+/// How long after something was written or deleted the directory and its disk are looked at.
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
+
+/// What speaks against a run's log files being complete: it is said once, as a warning of the crate `log`, by whoever notices
+/// it first, and kept for the end of the run.
+///
+/// A cheap handle; copies speak of the same run. Those who notice are a [`Tail`](crate::Tail)
+/// ([`TailOptions::health`](crate::TailOptions::health)), a [`HealthWatch`], and [`WorkerTerminals`](crate::WorkerTerminals)
+/// when a write fails.
+///
+/// ```
+/// use rankrun_logs::LogHealth;
+///
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().to_owned();
+/// let health = LogHealth::new(&path);
+/// assert_eq!(health.look(), None);
+/// drop(dir);
+/// let said = health.look().expect("it is gone");
+/// assert_eq!(said, format!("log directory {} is gone, and the log and error files with it", path.display()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct LogHealth(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    directory: PathBuf,
+    said: Mutex<Option<String>>,
+}
+
+impl LogHealth {
+    /// Of the run in this directory.
+    #[must_use]
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self(Arc::new(Inner { directory: directory.into(), said: Mutex::default() }))
+    }
+
+    /// Looks now, unless something was said before, and gives what has been said.
+    ///
+    /// Does not block, but on a file system that does: not for a thread that must not wait.
+    pub fn look(&self) -> Option<String> {
+        if self.said().is_none()
+            && let Some(text) = doubts(&self.0.directory)
+        {
+            self.say(text);
+        }
+        self.said()
+    }
+
+    /// What has been said.
+    #[must_use]
+    pub fn said(&self) -> Option<String> {
+        self.0.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says it, unless something was said before.
+    pub(crate) fn say(&self, text: String) {
+        let mut said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_none() {
+            *said = Some(text.clone());
+            drop(said);
+            log::warn!("{text}");
+        }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0.directory
+    }
+}
+
+/// Looks after the health of log files that nobody follows.
+///
+/// A thread, `rankrun-health`, looks a second after a file was written to, or something in the run's directory was deleted, at
+/// most once a second; it does not wake while nobody writes, and ends once something was said. Dropping this ends it.
+#[derive(Debug)]
+pub struct HealthWatch {
+    end: Arc<EventFd>,
+}
+
+impl HealthWatch {
+    /// Starts to look after these files, which exist already. Does not block.
+    ///
+    /// Without inotify, which is then said, nothing is looked at.
+    ///
+    /// # Errors
+    /// [`LogsError::Health`] if the thread cannot be started.
+    pub fn start(health: LogHealth, files: Vec<PathBuf>) -> Result<Self, LogsError> {
+        let failed = |source| LogsError::Health { source };
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let end = Arc::new(EventFd::from_flags(flags).map_err(|errno| failed(errno.into()))?);
+        let watch = Self { end: Arc::clone(&end) };
+        match Watcher::new() {
+            Ok(watcher) => {
+                let thread = std::thread::Builder::new().name("rankrun-health".to_owned());
+                thread.spawn(move || attend(&health, &files, watcher, &end)).map_err(failed)?;
+            }
+            Err(errno) => log::warn!("no inotify for log files ({errno}): full disks are noticed when the run ends"),
+        }
+        Ok(watch)
+    }
+}
+
+impl Drop for HealthWatch {
+    fn drop(&mut self) {
+        // It fails only when the counter is full, and then it is readable already.
+        let _ = self.end.write(1);
+    }
+}
+
+/// The thread.
+fn attend(health: &LogHealth, files: &[PathBuf], mut watcher: Watcher, end: &EventFd) {
+    // Handlers of the host program belong to its own threads.
+    let _ = SigSet::all().thread_block();
+    let mut look_at = None;
+    loop {
+        if look_at.is_none_or(|at| at <= Instant::now()) {
+            let _ = watcher.arm_directory(health.directory());
+            // Those that cannot be watched are looked at with the others.
+            for file in files {
+                let _ = watcher.arm(file);
+            }
+            // After the watches are set: what comes later is told.
+            if health.look().is_some() {
+                return;
+            }
+            look_at = None;
+        }
+        let left = look_at.map(|at: Instant| at.saturating_duration_since(Instant::now()));
+        // While a look is due anyway, events can wait for it.
+        let mut fds = vec![PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+        fds.extend(left.is_none().then(|| PollFd::new(watcher.as_fd(), PollFlags::POLLIN)));
+        if poll(&mut fds, timeout(left)).is_err() {
+            continue;
+        }
+        if fds[0].any() == Some(true) {
+            return;
+        }
+        if left.is_none() {
+            watcher.drain(|_| {});
+            look_at = Some(Instant::now() + PAUSE);
+        }
+    }
+}
 
 /// What speaks against the files of a log directory being complete; for people, `None` if nothing does.
 ///
 /// The directory is gone, or its file system is full, so that workers could not write. Neither holds up a run: a
-/// worker's write fails as it would without a launcher. Ask when a run ends. Does not block, but on a file system that
-/// does.
-///
-/// ```
-/// let dir = tempfile::tempdir()?;
-/// let path = dir.path().to_owned();
-/// drop(dir);
-/// let doubts = rankrun_logs::doubts(&path).expect("it is gone");
-/// assert_eq!(doubts, format!("log directory {} is gone, and the log and error files with it", path.display()));
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[must_use]
-pub fn doubts(log_directory: &Path) -> Option<String> {
+/// worker's write fails as it would without a launcher.
+fn doubts(log_directory: &Path) -> Option<String> {
     let shown = log_directory.display();
     if let Err(error) = fs::metadata(log_directory) {
         return Some(match error.kind() {
@@ -36,6 +181,23 @@ pub fn doubts(log_directory: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_goes_is_said_once_and_without_a_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        fs::create_dir(&run).unwrap();
+        let health = LogHealth::new(&run);
+        let file = run.join("stdout.log");
+        // As long as it is open the kernel does not tell of the end of its directory.
+        let log = crate::open_log(&file).unwrap();
+        let watch = HealthWatch::start(health.clone(), vec![file]).unwrap();
+        fs::remove_dir_all(&run).unwrap();
+        rankrun_testkit::eventually("it is said", Duration::from_secs(60), || health.said().is_some());
+        fs::create_dir(&run).unwrap();
+        assert!(health.look().unwrap().ends_with("is gone, and the log and error files with it"));
+        drop((log, watch));
+    }
 
     #[test]
     fn a_directory_with_room_raises_no_doubts() {

@@ -11,6 +11,7 @@
 //!   colours, and which lines go to files of their own; [`PrefixTemplate`] what stands before a line.
 //! - [`Run`] finds and reads the files afterwards; [`RunInfo`] is what a run says about itself for that.
 //! - [`WorkerTerminals`] gives workers pseudo-terminals and moves what they write there into the files.
+//! - [`LogHealth`] says when files cannot be complete: the disk is full, or the directory gone.
 //! - [`LogLimiter`] keeps files that grow without end at about a size; their end is kept, always.
 //!
 //! Not here: starting the workers (`rankrun-process`), reading error files (`rankrun-errors`).
@@ -41,7 +42,7 @@ mod utc;
 pub use default_specs::{DEFAULT_RUN_ID, DefaultLogsSpecs};
 pub use error::LogsError;
 pub use filter::{LineFilter, LineFilterError};
-pub use health::doubts;
+pub use health::{HealthWatch, LogHealth};
 pub use last_lines::last_lines;
 pub use limit::{LogLimiter, LogSize, ParseLogSizeError};
 pub use open::open_log;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::filter::LineFilter;
+use crate::health::LogHealth;
 use crate::tail::{Consoles, SinkId, Tail, TailError, TailSource};
 
 /// What becomes of a progress bar: text that a worker overwrites by `\r` before it ends the line.
@@ -54,6 +55,7 @@ pub struct TailOptions {
     pub(crate) progress: Progress,
     pub(crate) color: ColorChoice,
     pub(crate) timer: bool,
+    pub(crate) health: Option<LogHealth>,
     pub(crate) filters: Vec<(SinkId, PathBuf, Arc<LineFilter>)>,
 }
 
@@ -93,6 +95,14 @@ impl TailOptions {
     #[must_use]
     pub fn timer(mut self) -> Self {
         self.timer = true;
+        self
+    }
+
+    /// Looks after the health of the run's files too: a second after something was read, or something in its directory was
+    /// deleted, and at most about once a second.
+    #[must_use]
+    pub fn health(mut self, health: LogHealth) -> Self {
+        self.health = Some(health);
         self
     }
 

@@ -18,6 +18,7 @@ use self::mover::{Mover, Stream};
 use self::terminal::Master;
 pub use self::terminal::TerminalSize;
 use crate::error::LogsError;
+use crate::health::LogHealth;
 use crate::open::open_log;
 
 /// epoll's token for a wish of the handle; others are numbers of streams.
@@ -46,13 +47,13 @@ const WISH: u64 = u64::MAX;
 /// ```
 /// use std::io::{IsTerminal, Write};
 /// use std::time::{Duration, Instant};
-/// use rankrun_logs::{TerminalSize, WorkerTerminals};
+/// use rankrun_logs::{LogHealth, TerminalSize, WorkerTerminals};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let dir = tempfile::tempdir()?;
 /// let path = dir.path().join("stdout.log");
 /// let size = TerminalSize { rows: 24, columns: 80 };
-/// let terminals = WorkerTerminals::start(vec![(path.clone(), size)])?;
+/// let terminals = WorkerTerminals::start(vec![(path.clone(), size)], LogHealth::new(dir.path()))?;
 /// let mut worker = std::fs::File::from(terminals.worker_end(0)?);
 /// assert!(worker.is_terminal());
 /// worker.write_all(b"10%\r20%\ndone\n")?;
@@ -102,11 +103,11 @@ impl Drop for Done {
 impl WorkerTerminals {
     /// Opens a terminal for each log file, which is made if need be, and starts the thread.
     ///
-    /// All or none. Does not block. Takes two descriptors for each, and five more.
+    /// All or none. Does not block. A file that takes nothing is said by `health`. Takes two descriptors for each, and five more.
     ///
     /// # Errors
     /// [`LogsError::Terminal`] if one cannot be had, [`LogsError::Open`] for a file, [`LogsError::Terminals`] for the thread.
-    pub fn start(logs: Vec<(PathBuf, TerminalSize)>) -> Result<Self, LogsError> {
+    pub fn start(logs: Vec<(PathBuf, TerminalSize)>, health: LogHealth) -> Result<Self, LogsError> {
         let failed = |source| LogsError::Terminals { source };
         let eventfd = || {
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| failed(errno.into()))
@@ -132,7 +133,7 @@ impl WorkerTerminals {
             streams.push(Some(Stream::new(Arc::clone(&master), file, path.clone())));
             masters.push((path, master));
         }
-        let mover = Mover::new(epoll, streams, Arc::clone(&shared));
+        let mover = Mover::new(epoll, streams, health, Arc::clone(&shared));
         let done = Done(Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("rankrun-pty".to_owned()).spawn(move || {
             let _done = done;

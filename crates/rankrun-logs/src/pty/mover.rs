@@ -14,6 +14,7 @@ use nix::sys::signal::SigSet;
 
 use super::terminal::{Master, ReadEnd};
 use super::{Shared, WISH};
+use crate::health::LogHealth;
 use crate::limit::dropped;
 
 /// How much is moved of one stream before it is another's turn. More than a terminal's buffer holds, so that at the end
@@ -86,12 +87,12 @@ pub(super) struct Mover {
     streams: Vec<Option<Stream>>,
     shared: Arc<Shared>,
     buffer: Box<[u8]>,
-    warned: bool,
+    health: LogHealth,
 }
 
 impl Mover {
-    pub(super) fn new(epoll: Epoll, streams: Vec<Option<Stream>>, shared: Arc<Shared>) -> Self {
-        Self { epoll, streams, shared, buffer: vec![0; TURN].into(), warned: false }
+    pub(super) fn new(epoll: Epoll, streams: Vec<Option<Stream>>, health: LogHealth, shared: Arc<Shared>) -> Self {
+        Self { epoll, streams, shared, buffer: vec![0; TURN].into(), health }
     }
 
     /// Moves until it is asked to end.
@@ -134,10 +135,8 @@ impl Mover {
             let _ = self.epoll.delete(stream.master.as_fd());
             *slot = None;
         }
-        if let Some(text) = failed
-            && !std::mem::replace(&mut self.warned, true)
-        {
-            self.warn(text);
+        if let Some(text) = failed {
+            self.health.say(text);
         }
     }
 

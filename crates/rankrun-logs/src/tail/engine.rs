@@ -24,6 +24,7 @@ use super::core::TailCore;
 use super::outputs::{Output, Plan};
 use super::watch::{Told, Watcher};
 use super::{DrainOutcome, IncompleteDrain, Request, Shared, lock};
+use crate::health::{LogHealth, PAUSE};
 use crate::sparse::data_from;
 
 /// How much is read of a file at once, in bytes.
@@ -53,6 +54,7 @@ pub(super) struct Engine {
     ending: Option<Ending>,
     unreadable: Option<IncompleteDrain>,
     warned_of_watches: bool,
+    health: Option<Health>,
 }
 
 struct Followed {
@@ -81,8 +83,16 @@ struct Ending {
     flushing: bool,
 }
 
+/// What is looked at beside the files themselves.
+struct Health {
+    run: LogHealth,
+    /// The watch that tells of what goes away in the directory.
+    directory: Option<i32>,
+    look_at: Option<Instant>,
+}
+
 impl Engine {
-    pub(super) fn new(plan: Plan, watcher: Option<Watcher>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(plan: Plan, watcher: Option<Watcher>, health: Option<LogHealth>, shared: Arc<Shared>) -> Self {
         let followed = plan.files.into_iter().map(|(path, file)| Followed {
             offset: data_from(&file, 0),
             by_fd: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
@@ -95,6 +105,11 @@ impl Engine {
         });
         let files: Vec<Followed> = followed.collect();
         let live: Vec<bool> = plan.outputs.iter().map(|output| output.live).collect();
+        let health = health.map(|run| Health {
+            directory: watcher.as_ref().and_then(|watcher| watcher.arm_directory(run.directory()).ok()),
+            run,
+            look_at: None,
+        });
         let mut core = TailCore::new(plan.sources, &live);
         (0..files.len()).for_each(|source| core.mark_dirty(source));
         Self {
@@ -111,6 +126,7 @@ impl Engine {
             ending: None,
             unreadable: None,
             warned_of_watches: false,
+            health,
         }
     }
 
@@ -127,6 +143,7 @@ impl Engine {
             }
             self.flush();
             self.draw(Instant::now());
+            self.check_health(Instant::now());
             if let Some(outcome) = self.ended(Instant::now()) {
                 return outcome;
             }
@@ -193,6 +210,9 @@ impl Engine {
                 self.shared.positions.set(source, followed.offset);
                 self.core.feed(source, &self.buffer[..count], SystemTime::now);
                 self.last_read = now;
+                if let Some(health) = &mut self.health {
+                    health.look_at.get_or_insert(now + PAUSE);
+                }
                 self.tick.interval = TICK;
                 if count < self.buffer.len() {
                     // Its end, a moment ago. A watch that was set before tells of whatever came since.
@@ -299,6 +319,19 @@ impl Engine {
         self.flush();
     }
 
+    /// Looks at the directory and its disk, if it is time.
+    fn check_health(&mut self, now: Instant) {
+        let Some(health) = &mut self.health else { return };
+        if health.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        health.look_at = None;
+        if health.run.look().is_some() {
+            // It is said; there is no more to say.
+            self.health = None;
+        }
+    }
+
     /// When to draw next: `None` while there is nothing new, so that nothing wakes the thread.
     fn draw_at(&self) -> Option<Instant> {
         let wanted = self.outputs.iter().enumerate().any(|(i, output)| !output.blocked && self.core.wants_draw(i));
@@ -390,8 +423,14 @@ impl Engine {
 
     fn take_news(&mut self) {
         let Some(watcher) = &mut self.watcher else { return };
-        let (files, core) = (&mut self.files, &mut self.core);
+        let (files, core, health) = (&mut self.files, &mut self.core, &mut self.health);
         watcher.drain(|told| {
+            if let (Some(health), Told::Changed(watch)) = (health.as_mut(), told)
+                && health.directory == Some(watch)
+            {
+                // The last thing in it goes a moment before it goes itself.
+                health.look_at = Some(Instant::now() + PAUSE);
+            }
             for (source, followed) in files.iter_mut().enumerate() {
                 let changed = match told {
                     Told::Anything => true,
@@ -408,13 +447,14 @@ impl Engine {
     /// How long it may sleep; `None` for ever.
     fn until_next(&self) -> Option<Duration> {
         let deadline = self.ending.as_ref().map(|ending| ending.request.deadline);
-        let next = [self.tick.next, deadline, self.idle_until(), self.draw_at()].into_iter().flatten().min();
+        let health = self.health.as_ref().and_then(|health| health.look_at);
+        let next = [self.tick.next, deadline, self.idle_until(), self.draw_at(), health].into_iter().flatten().min();
         next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 }
 
 /// The timeout for poll(2): in whole milliseconds, rounded up; `None` waits for ever.
-pub(super) fn timeout(duration: Option<Duration>) -> PollTimeout {
+pub(crate) fn timeout(duration: Option<Duration>) -> PollTimeout {
     let Some(duration) = duration else { return PollTimeout::NONE };
     let millis = duration.as_nanos().div_ceil(1_000_000);
     // A longer one ends early, and its caller looks at the clock again.

@@ -26,6 +26,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::engine::Engine;
+pub(crate) use self::engine::timeout;
 use self::outputs::Plan;
 pub use self::positions::TailPositions;
 use crate::error::LogsError;
@@ -303,7 +304,7 @@ impl Tail {
                 .inspect_err(|errno| log::warn!("no inotify for log files ({errno}): looking at them every 1 to 20 ms"))
                 .ok()
         };
-        let engine = Engine::new(plan, watcher, Arc::clone(&shared));
+        let engine = Engine::new(plan, watcher, options.health, Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("rankrun-tail".to_owned())
             .spawn(move || {

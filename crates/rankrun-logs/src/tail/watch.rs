@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
-/// The size of `struct inotify_event` without its name, inotify(7); a watch on a file has no name.
+/// The size of `struct inotify_event` without its name, inotify(7); an event of a watch on a file has none.
 const EVENT_SIZE: usize = 16;
 
 /// One-shot watches on files.
@@ -41,6 +41,15 @@ impl Watcher {
     pub(crate) fn arm(&self, path: &Path) -> Result<i32, Errno> {
         let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ONESHOT;
         self.inotify.add_watch(path, flags).map(|watch| watch.as_raw())
+    }
+
+    /// Sets a watch on a directory that tells when something in it, or it itself, is deleted or moved away.
+    ///
+    /// Not of itself alone: the kernel does not tell of a directory that is gone while a file of it is open.
+    pub(crate) fn arm_directory(&self, directory: &Path) -> Result<i32, Errno> {
+        let gone = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM;
+        let flags = gone | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_ONLYDIR;
+        self.inotify.add_watch(directory, flags).map(|watch| watch.as_raw())
     }
 
     /// Gives each thing that was told since the last call; does not wait.
