@@ -1,11 +1,12 @@
 //! What the end-to-end tests share beyond the testkit: programs and interpreters ([`program`], [`has`]), rankrun with
-//! and without pidfds ([`Pidfds`]), and a group that runs as the tests see it ([`Group`]).
+//! and without pidfds ([`Pidfds`]), a group that runs as the tests see it ([`Group`]), jobs of Slurm ([`slurm`]).
 
 #![forbid(unsafe_code)]
 
 mod group;
 mod mounted;
 mod pidfds;
+pub mod slurm;
 pub mod terminal;
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,8 @@ mod metadata;
 mod release;
 mod run;
 mod rust_source;
+mod slurm_cluster;
+mod slurm_test;
 mod tidy;
 
 use std::process::ExitCode;
@@ -21,6 +23,8 @@ usage: cargo xtask COMMAND
   layers                  the dependencies of each crate against the table of allowed ones
   tidy                    the house rules that no other tool checks
   test [ARGS...]          cargo test --workspace ARGS
+  slurm-test [ARGS...]    sets up a Slurm of two nodes on this machine in a temporary directory, and runs the tests
+                          that need it
   bench [NAME...] [-- ARGS...]
                           builds the release binary, then runs the named benches, or all
   man [DIR]               the man pages of rankrun, into DIR or target/man
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
         ["layers"] => report("layers", layers::layers()),
         ["tidy"] => report("tidy", tidy::tidy()),
         ["test", ref rest @ ..] => cargo(&["test", "--workspace"]).with(rest).pass_through(),
+        ["slurm-test", ref rest @ ..] => slurm_test::slurm_test(rest),
         ["bench", ref rest @ ..] => bench(rest),
         ["man"] => man("target/man"),
         ["man", dir] => man(dir),
