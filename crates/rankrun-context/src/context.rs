@@ -364,6 +364,40 @@ impl PContext {
         Ok(())
     }
 
+    /// Watches from now on what another context of this program watches, which no longer does.
+    ///
+    /// Not for a moment is a signal without a watcher, and one that came and was not acted on is not lost. So a program
+    /// that runs one group after the other misses none between them. Without a watch over there nothing changes here.
+    pub fn take_watch(&mut self, other: &mut Self) {
+        let Some(watcher) = other.watcher.take() else { return };
+        self.watcher = Some(watcher);
+        self.plan = std::mem::take(&mut other.plan);
+        self.kept_signals.lock().append(&mut other.kept_signals.lock());
+    }
+
+    /// Waits for `timeout` without a look at the group; for a pause before the next one.
+    ///
+    /// Watched signals are acted on as in [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// [`SignalException`], at once, if a watched signal that stops came.
+    pub fn pause(&self, timeout: Duration) -> Result<(), SignalException> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(signal) = self.next_signal() {
+                return Err(SignalException::new(format!("this launcher got {signal}"), signal));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(());
+            }
+            let watcher = self.watcher.as_ref().map(|watcher| PollFd::new(watcher.as_fd(), PollFlags::POLLIN));
+            let mut fds: Vec<PollFd<'_>> = watcher.into_iter().collect();
+            // An error is EINTR: look again.
+            let _ = ppoll(&mut fds, left.map(TimeSpec::from), None);
+        }
+    }
+
     /// Asks for the end of the group and returns at once; `close` without the wait.
     ///
     /// Each worker gets `death_signal` and the group has `grace` until SIGKILL. A second request kills at once, as does

@@ -14,6 +14,8 @@ pub struct EnvOptions {
     pub omp_threads: Option<usize>,
     /// Each worker sees one device only, as its first, and has `LOCAL_RANK` 0; torchrun's `--virtual-local-rank`.
     pub virtual_local_rank: bool,
+    /// Leaves Python to buffer what it writes, as on a terminal of its own it does not.
+    pub python_buffers: bool,
 }
 
 /// What the environment of an attempt is made from, beside the topology.
@@ -63,7 +65,8 @@ pub struct TooFewDevicesError {
 ///
 /// Mirrors `_start_workers` of torch's `LocalElasticAgent`, and `config_from_args` of `torch.distributed.run` but for
 /// `OMP_NUM_THREADS`: where it is not set and there are more workers than one, each gets its share of the allowed CPUs
-/// (at least 1) instead of 1. `PYTHONUNBUFFERED=1` comes on top unless it is set.
+/// (at least 1) instead of 1. `PYTHONUNBUFFERED=1` comes on top unless it is set, so that a teed line is there when it is printed, and the last ones of a
+/// worker that is killed are not lost.
 ///
 /// # Errors
 /// [`TooFewDevicesError`].
@@ -108,7 +111,7 @@ pub fn worker_envs(
             (env::TORCHELASTIC_USE_AGENT_STORE, "False".into()),
         ];
         for (name, value) in [(env::TORCH_NCCL_ASYNC_ERROR_HANDLING, "1"), (env::PYTHONUNBUFFERED, "1")] {
-            if !is_set(name) {
+            if !is_set(name) && !(name == env::PYTHONUNBUFFERED && options.python_buffers) {
                 envs.push((name, value.into()));
             }
         }

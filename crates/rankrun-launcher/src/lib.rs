@@ -1,20 +1,41 @@
-//! What an agent adds on one host: the environment contract, restarts, topology, and the records of a run.
+//! What an agent adds on one node: topology, the environment contract, restarts, and the records of a run.
 //! Not here: supervising one group (`rankrun`), arguments and console (`rankrun-cli`).
+//!
+//! The way of a run, each step a pure function but the last:
+//!
+//! 1. [`Topology::resolve`]: arguments ([`TopologyArgs`]; what is `None` was not given), environment and
+//!    [`host_name`] say how many nodes there are, which one this is and where the workers meet. [`gpus_per_node`] counts
+//!    what Slurm gives. The `PET_*` variables of these arguments are read there; who reads them before may pass them as
+//!    arguments.
+//! 2. [`Launch`]: what is to be run there; [`Launch::shape`] has room for all that a
+//!    [`WorkerGroup`](rankrun::WorkerGroup) can be told.
+//! 3. [`Launch::plan`]: the [`Plan`], which shows itself for a dry run.
+//! 4. [`Plan::run`]: attempt after attempt as [`decide`] says, told to an [`Observer`], to the [`Outcome`].
 
 #![forbid(unsafe_code)]
 
 mod environment;
 mod host;
+mod launch;
+mod plan;
 mod restart;
+mod run;
 mod topology;
 
 pub use environment::{EnvInputs, EnvOptions, TooFewDevicesError, WorkerEnvs, worker_envs};
 pub use host::host_name;
+pub use launch::{Launch, Surroundings};
+pub use plan::{Plan, PlanError};
 pub use rankrun::Env;
 pub use restart::{
     Backoff, Decision, Ended, ExitCodes, ParseBackoffError, ParseExitCodesError, RestartPolicy, Verdict, decide,
 };
+pub use run::{Attempt, Observer, Outcome, RunError, Started};
 pub use topology::{
     DERIVED_PORTS, HostlistError, MAX_HOSTS, MAX_NODES, MasterPort, ParseTopologyChoiceError, STATIC_PORT, Topology,
     TopologyArgs, TopologyChoice, TopologyError, TopologySource, compress, expand, gpus_per_node,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

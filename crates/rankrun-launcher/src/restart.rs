@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use rankrun::{ExitKind, RunState};
+use rankrun::{ExitKind, RunState, Signal};
 
 /// The longest pause between two attempts unless chosen otherwise.
 const DEFAULT_CAP: Duration = Duration::from_secs(300);
@@ -177,6 +177,11 @@ pub enum Verdict {
     Succeeded,
     /// It was asked to stop.
     Stopped,
+    /// A signal came after an attempt had failed and before the next one ran.
+    Interrupted {
+        /// The signal.
+        signal: Signal,
+    },
     /// What became of it is not known; starting it again could run it twice.
     Unknown,
     /// All restarts are used up, or there were none.
@@ -203,6 +208,7 @@ impl fmt::Display for Verdict {
         match self {
             Self::Succeeded => f.write_str("the group succeeded"),
             Self::Stopped => f.write_str("the group was asked to stop"),
+            Self::Interrupted { signal } => write!(f, "{signal} came before the next attempt"),
             Self::Unknown => f.write_str("what became of the group is not known"),
             Self::NoRestartsLeft { max_restarts: 0 } => f.write_str("no restart was asked for"),
             Self::NoRestartsLeft { max_restarts: 1 } => f.write_str("the one restart is used up"),
@@ -254,7 +260,6 @@ pub fn decide(now: Instant, ended: &Ended, policy: &RestartPolicy) -> Decision {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rankrun::Signal;
 
     fn policy() -> RestartPolicy {
         RestartPolicy {

@@ -38,6 +38,8 @@ const RUN_ID_MAX: usize = 128;
 /// two runs never mix, and nothing that exists is removed. In a log directory that was given, `latest` is a link to the
 /// newest run; where something else has that name it is left alone, and [`warnings`](Self::warnings) says so.
 ///
+/// The nodes of a job that share a log directory have a layout of their own, see [`node`](Self::node).
+///
 /// Tee implies redirect. Ranks that a spec names and the group has not are ignored.
 ///
 /// Mirrors `DefaultLogsSpecs` of torch's `multiprocessing.api`.
@@ -65,6 +67,7 @@ pub struct DefaultLogsSpecs {
     redirects: StdSpec,
     tee: StdSpec,
     local_ranks_filter: Option<BTreeSet<usize>>,
+    node: Option<usize>,
     state: Mutex<State>,
 }
 
@@ -85,6 +88,8 @@ struct Run {
     run_id: String,
     /// Where `latest` pointed before this run.
     latest_before: Option<PathBuf>,
+    /// The attempts that were made here; a run directory that nodes share may have others.
+    attempts: Vec<PathBuf>,
 }
 
 impl DefaultLogsSpecs {
@@ -100,6 +105,7 @@ impl DefaultLogsSpecs {
             redirects: redirects.into(),
             tee: tee.into(),
             local_ranks_filter: None,
+            node: None,
             state: Mutex::default(),
         }
     }
@@ -114,6 +120,38 @@ impl DefaultLogsSpecs {
         self
     }
 
+    /// Lays a run out for a job of several nodes that share the log directory, of which this is one, from 0.
+    ///
+    /// ```text
+    /// <log_dir>/<run_id>/node_<k>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
+    /// <log_dir>/<run_id>/node_<k>/run.json
+    /// <log_dir>/latest -> <run_id>
+    /// ```
+    ///
+    /// So all nodes find the same place without talking to each other, and a job that its engine starts again goes on in
+    /// it. `n` is the first attempt, from `TORCHELASTIC_RESTART_COUNT` on, that is not there yet: files of two attempts
+    /// never mix, also where nobody counts them. Without a log directory it has no effect.
+    ///
+    /// ```
+    /// use rankrun_logs::{DefaultLogsSpecs, Env, LogsSpecs};
+    /// use rankrun_redirects::Std;
+    /// use rankrun_types::PerRank;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let dir = tempfile::tempdir()?;
+    /// let specs = DefaultLogsSpecs::new(Some(dir.path().into()), Std::OUT, Std::NONE).node(3);
+    /// let env = Env::from([("TORCHELASTIC_RUN_ID".into(), "job".into())]);
+    /// let dest = specs.reify(&PerRank::filled(2, env))?;
+    /// assert_eq!(dest.stdouts[1], Some(dir.path().join("job/node_3/attempt_0/1/stdout.log")));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn node(mut self, node_rank: usize) -> Self {
+        self.node = Some(node_rank);
+        self
+    }
+
     /// The run directory of the last [`reify`](LogsSpecs::reify), absolute; `None` before it and after
     /// [`DefaultLogsSpecs::remove_run_dir`].
     #[must_use]
@@ -121,7 +159,8 @@ impl DefaultLogsSpecs {
         self.state().run.as_ref().map(|run| run.path.clone())
     }
 
-    /// Removes the run directory of the last [`reify`](LogsSpecs::reify) with all that is in it.
+    /// Removes the run directory of the last [`reify`](LogsSpecs::reify) with all that is in it; where nodes share it, the
+    /// attempts that this object made.
     ///
     /// The log directory, and those above it, go too if this object made them and they are empty. Without a run
     /// directory it does nothing.
@@ -131,6 +170,11 @@ impl DefaultLogsSpecs {
     pub fn remove_run_dir(&self) -> Result<(), LogsError> {
         let mut state = self.state();
         let Some(run) = state.run.clone() else { return Ok(()) };
+        if self.is_shared().is_some() {
+            remove_attempts(&run)?;
+            state.run = None;
+            return Ok(());
+        }
         match fs::remove_dir_all(&run.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(LogsError::Remove { path: run.path, source: error });
@@ -176,6 +220,11 @@ impl DefaultLogsSpecs {
         Ok(path)
     }
 
+    /// Which node's part of a shared run directory this is, if it is one.
+    fn is_shared(&self) -> Option<usize> {
+        self.node.filter(|_| self.log_dir.is_some())
+    }
+
     fn dest(&self, run: &Path, attempt: &Path, local_world_size: usize) -> LogsDest {
         let shown =
             |local_rank: usize| self.local_ranks_filter.as_ref().is_none_or(|ranks| ranks.contains(&local_rank));
@@ -213,7 +262,8 @@ impl LogsSpecs for DefaultLogsSpecs {
     fn reify(&self, envs: &PerRank<Env>) -> Result<LogsDest, LogsError> {
         let first = envs.get(0).ok_or(LogsError::NoWorkers)?;
         let run_id = run_id_for_name(first.get(OsStr::new(env::TORCHELASTIC_RUN_ID)).map(|id| &**id));
-        let attempt = format!("attempt_{}", restart_count(first)?);
+        let count = restart_count(first)?;
+        let attempt = format!("attempt_{count}");
 
         let mut state = self.state();
         let mut base_made = Made::default();
@@ -224,22 +274,35 @@ impl LogsSpecs for DefaultLogsSpecs {
         };
         // Dropped before `base_made` where a step fails, so inner directories go first.
         let mut made = Made::default();
-        let continues = |run: &&Run| run.run_id == run_id && run.path.is_dir() && !run.path.join(&attempt).exists();
-        let (mut run, is_new) = match state.run.as_ref().filter(continues) {
-            Some(run) => (run.clone(), false),
-            None => {
-                let path = made.unique(&base, &format!("{run_id}_"), SHARED)?;
-                (Run { path, run_id, latest_before: None }, true)
-            }
+        let (mut run, is_new, attempt) = if let Some(node) = self.is_shared() {
+            let path = base.join(&run_id).join(format!("node_{node}"));
+            made.dir_all(&path)?;
+            let run = state.run.clone().filter(|run| run.path == path);
+            let is_new = run.is_none();
+            let run = run.unwrap_or(Run { run_id, latest_before: None, attempts: Vec::new(), path });
+            let attempt = first_free(&mut made, &run.path, count)?;
+            (run, is_new, attempt)
+        } else {
+            let continues = |run: &&Run| run.run_id == run_id && run.path.is_dir() && !run.path.join(&attempt).exists();
+            let (run, is_new) = match state.run.as_ref().filter(continues) {
+                Some(run) => (run.clone(), false),
+                None => {
+                    let path = made.unique(&base, &format!("{run_id}_"), SHARED)?;
+                    (Run { path, run_id, latest_before: None, attempts: Vec::new() }, true)
+                }
+            };
+            let attempt = run.path.join(attempt);
+            made.dir(&attempt)?;
+            (run, is_new, attempt)
         };
-        let attempt = run.path.join(attempt);
-        made.dir(&attempt)?;
+        run.attempts.push(attempt.clone());
         for local_rank in 0..envs.len() {
             made.dir(&attempt.join(local_rank.to_string()))?;
         }
         let base_made = base_made.keep();
         let made = made.keep();
-        if let (true, true, Some(name)) = (is_new, self.log_dir.is_some(), run.path.file_name()) {
+        let of_run = if self.is_shared().is_some() { run.path.parent().unwrap_or(&run.path) } else { &run.path };
+        if let (true, true, Some(name)) = (is_new, self.log_dir.is_some(), of_run.file_name()) {
             match latest::point_to(&base, name) {
                 Ok(before) => run.latest_before = before,
                 Err(error) => {
@@ -275,6 +338,46 @@ impl Drop for DefaultLogsSpecs {
             let _ = fs::remove_dir(path);
         }
     }
+}
+
+/// Makes the directory of the first attempt, from `count` on, that is not there yet.
+fn first_free(made: &mut Made, run: &Path, count: u64) -> Result<PathBuf, LogsError> {
+    let mut count = count;
+    loop {
+        let path = run.join(format!("attempt_{count}"));
+        match made.dir(&path) {
+            Err(LogsError::Create { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists && count < u64::MAX =>
+            {
+                count += 1;
+            }
+            done => return done.map(|()| path),
+        }
+    }
+}
+
+/// Removes the attempts that were made here, and what of the run directory is empty then.
+fn remove_attempts(run: &Run) -> Result<(), LogsError> {
+    for path in &run.attempts {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(LogsError::Remove { path: path.clone(), source: error });
+            }
+            _ => {}
+        }
+    }
+    let is_left = fs::read_dir(&run.path).is_ok_and(|entries| entries.flatten().any(|e| e.file_name() != RUN_INFO));
+    if !is_left {
+        // Other nodes may use what is above; then it is not empty, and stays.
+        let _ = fs::remove_file(run.path.join(RUN_INFO));
+        let _ = fs::remove_dir(&run.path);
+        if let Some((log_dir, name)) = run.path.parent().and_then(|of_run| of_run.parent().zip(of_run.file_name()))
+            && fs::remove_dir(log_dir.join(name)).is_ok()
+        {
+            latest::take_back(log_dir, name, run.latest_before.as_deref());
+        }
+    }
+    Ok(())
 }
 
 /// How often the group was started before.

@@ -258,3 +258,50 @@ fn a_temporary_run_goes_when_it_is_dropped_but_for_what_holds_a_file() {
     assert!(run_dir.exists(), "kept on request");
     std::fs::remove_dir_all(run_dir.parent().unwrap()).unwrap();
 }
+
+#[test]
+fn nodes_of_a_job_share_a_run_directory_and_each_attempt_gets_a_place_of_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    let nodes = [0, 1].map(|node| specs(root.path()).node(node));
+    for specs in &nodes {
+        specs.reify(&envs(1, "job", "0")).unwrap();
+        specs.reify(&envs(1, "job", "1")).unwrap();
+    }
+    assert_eq!(entries(root.path()), ["job", "latest"]);
+    assert_eq!(fs::read_link(root.path().join("latest")).unwrap(), Path::new("job"));
+    assert_eq!(entries(&root.path().join("job")), ["node_0", "node_1"]);
+    let node = root.path().join("job/node_1");
+    assert_eq!(
+        (nodes[1].run_dir(), entries(&node)),
+        (Some(node.clone()), vec!["attempt_0".into(), "attempt_1".into()])
+    );
+    // The engine starts the job again: whether or not it counts, nothing that is there is used again.
+    for (count, attempt) in [("2", "attempt_2"), ("0", "attempt_3")] {
+        let dest = specs(root.path()).node(1).reify(&envs(1, "job", count)).unwrap();
+        assert_eq!(dest.error_files[0], node.join(attempt).join("0/error.json"));
+        assert_eq!(dest.run_info, Some(node.join("run.json")));
+    }
+}
+
+#[test]
+fn of_a_shared_run_directory_only_the_own_attempts_are_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let before = specs(root.path()).node(0);
+    before.reify(&envs(1, "job", "0")).unwrap();
+    let again = specs(root.path()).node(0);
+    again.reify(&envs(1, "job", "1")).unwrap();
+    again.reify(&envs(1, "job", "2")).unwrap();
+    let other = specs(root.path()).node(1);
+    other.reify(&envs(1, "job", "0")).unwrap();
+    again.remove_run_dir().unwrap();
+    assert_eq!(again.run_dir(), None);
+    assert_eq!(entries(&root.path().join("job/node_0")), ["attempt_0"]);
+    before.remove_run_dir().unwrap();
+    assert_eq!(entries(&root.path().join("job")), ["node_1"]);
+    other.remove_run_dir().unwrap();
+    assert_eq!(entries(root.path()), [""; 0]);
+    // Without a log directory there is nothing to share.
+    let own = DefaultLogsSpecs::new(None, Std::NONE, Std::NONE).node(1);
+    own.reify(&envs(1, "job", "0")).unwrap();
+    assert!(own.run_dir().unwrap().file_name().unwrap().to_str().unwrap().starts_with("job_"));
+}

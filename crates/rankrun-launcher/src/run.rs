@@ -1,0 +1,244 @@
+//! Carrying out a [`Plan`]: one attempt after the other, signals, pauses: [`Plan::run`]. Not here: the decisions (`restart`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rankrun::{
+    ChildFailedError, Entrypoint, LogsSpecs, PContext, PerRank, RunProcsResult, Signal, StartError,
+    StartProcessesError, WaitError, WorkerGroup,
+};
+
+use crate::plan::Plan;
+use crate::restart::{Decision, Ended, Verdict, decide};
+use crate::topology::MasterPort;
+
+/// What became of one attempt.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// How often the group had been started before: `TORCHELASTIC_RESTART_COUNT`, which counts the engine's restarts too.
+    pub restart_count: u64,
+    /// When it was started.
+    pub started: SystemTime,
+    /// When it had ended.
+    pub ended: SystemTime,
+    /// The run directory, which all attempts of a run share.
+    pub run_dir: Option<PathBuf>,
+    /// How it ended.
+    pub result: Arc<RunProcsResult>,
+}
+
+/// What became of a run.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Its attempts in their order, at least one.
+    pub attempts: Vec<Attempt>,
+    /// Why there was no further one.
+    pub verdict: Verdict,
+    /// The first signal that stopped it.
+    pub signal: Option<Signal>,
+}
+
+impl Outcome {
+    /// The last attempt, which counts.
+    #[must_use]
+    pub fn last(&self) -> &Attempt {
+        self.attempts.last().expect("a run has an attempt")
+    }
+}
+
+/// An attempt could not be started; none of its workers is left. Starting again would not help: it is not tried.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub struct RunError {
+    /// The attempts before it.
+    pub attempts: Vec<Attempt>,
+    /// Why.
+    pub source: StartProcessesError,
+}
+
+/// A group that runs now.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Started<'a> {
+    /// As in [`Attempt`].
+    pub restart_count: u64,
+    /// As in [`Attempt`].
+    pub started: SystemTime,
+    /// As in [`Attempt`].
+    pub run_dir: Option<&'a PathBuf>,
+    /// The workers' process ids.
+    pub pids: &'a PerRank<u32>,
+}
+
+/// Is told what happens while a run goes on, in the thread that called [`Plan::run`]. `()` does not care.
+pub trait Observer {
+    /// All workers of an attempt run.
+    fn started(&mut self, _started: &Started<'_>) {}
+
+    /// An attempt has ended; what comes next is decided.
+    fn ended(&mut self, _attempt: &Attempt, _next: &Decision) {}
+}
+
+impl Observer for () {}
+
+impl Plan {
+    /// Runs the group until it succeeds, is stopped or may not be started again. Blocks until then.
+    ///
+    /// Each attempt is the whole group again, with a directory of its own, `TORCHELASTIC_RESTART_COUNT` one higher and, if
+    /// the port was a free one, another free port. Signals are watched without a gap, pauses included: a stop signal in a
+    /// pause ends the run, with the verdict [`Verdict::Interrupted`].
+    ///
+    /// # Errors
+    /// [`RunError`] if an attempt cannot be started, except for a stop signal during the start of a later one.
+    pub fn run(&self, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
+        let mut run = Run { plan: self, attempts: Vec::new(), signal: None };
+        match run.attempts(observer) {
+            Ok(verdict) => Ok(Outcome { attempts: run.attempts, verdict, signal: run.signal }),
+            Err(source) => Err(RunError { attempts: run.attempts, source }),
+        }
+    }
+
+    fn group(&self, attempt: u32, master_port: u16) -> WorkerGroup {
+        let launch = &self.launch;
+        // It was made for the first attempt, and differs only in numbers.
+        let envs = self.envs_of(attempt, master_port).map_or_else(|_| self.envs.envs.clone(), |made| made.envs);
+        let group =
+            WorkerGroup::new(&launch.role, Entrypoint::binary(&launch.program), launch.topology.local_world_size)
+                .args(&launch.args)
+                .envs_by_rank(|local_rank| envs[local_rank].iter().cloned())
+                .logs_specs(Arc::clone(&self.logs) as Arc<dyn LogsSpecs>)
+                .stop_policy(launch.stop_policy);
+        match &launch.shape {
+            Some(shape) => shape(group),
+            None => group,
+        }
+    }
+
+    /// The port of an attempt: another free one each time, as the one before may still be taken.
+    fn port_of(&self, attempt: u32) -> u16 {
+        if attempt == 0 || self.launch.topology.master_port != MasterPort::Free {
+            return self.master_port;
+        }
+        (self.free_port)().unwrap_or_else(|error| {
+            log::debug!("no other free port: {error}");
+            self.master_port
+        })
+    }
+}
+
+/// A run that goes on.
+struct Run<'a> {
+    plan: &'a Plan,
+    attempts: Vec<Attempt>,
+    signal: Option<Signal>,
+}
+
+impl Run<'_> {
+    fn attempts(&mut self, observer: &mut dyn Observer) -> Result<Verdict, StartProcessesError> {
+        let mut context = self.context(0)?;
+        if let Some(signals) = &self.plan.launch.signals {
+            if let Err(error) = context.watch(signals.clone()) {
+                log::warn!("{error}: a signal ends this launcher at once");
+            }
+        }
+        let mut attempt = 0;
+        loop {
+            let decision = match self.attempt(&mut context, attempt, observer) {
+                Err(StartProcessesError::Start(StartError::Stopped { signal: Some(signal), .. })) if attempt > 0 => {
+                    self.signal = Some(signal);
+                    return Ok(Verdict::Interrupted { signal });
+                }
+                decision => decision?,
+            };
+            let at = match decision {
+                Decision::End(verdict) => return Ok(verdict),
+                Decision::Restart { at } => at,
+            };
+            if let Err(error) = context.pause(at.saturating_duration_since(Instant::now())) {
+                self.signal = Some(error.sigval);
+                return Ok(Verdict::Interrupted { signal: error.sigval });
+            }
+            attempt += 1;
+            let mut next = self.context(attempt)?;
+            next.take_watch(&mut context);
+            context = next;
+        }
+    }
+
+    fn context(&self, attempt: u32) -> Result<PContext, StartProcessesError> {
+        Ok(PContext::new(self.plan.group(attempt, self.plan.port_of(attempt)).into_spec()?)?)
+    }
+
+    /// One attempt from its start to what comes next.
+    fn attempt(
+        &mut self,
+        context: &mut PContext,
+        attempt: u32,
+        observer: &mut dyn Observer,
+    ) -> Result<Decision, StartProcessesError> {
+        let (started, began) = (SystemTime::now(), Instant::now());
+        context.start()?;
+        let restart_count = self.plan.launch.topology.restart_count + u64::from(attempt);
+        let run_dir = self.plan.logs.run_dir();
+        if let Some(pids) = context.pids() {
+            observer.started(&Started { restart_count, started, run_dir: run_dir.as_ref(), pids });
+        }
+        let result = self.wait(context)?;
+        let now = Instant::now();
+        let ended = Ended {
+            restarts: attempt,
+            state: result.state,
+            root_cause: root_cause(&result),
+            uptime: uptime(&result, now.saturating_duration_since(began)),
+            stop_requested: self.signal.is_some(),
+        };
+        let decision = decide(now, &ended, &self.plan.launch.restart);
+        let attempt = Attempt { restart_count, started, ended: SystemTime::now(), run_dir, result };
+        observer.ended(&attempt, &decision);
+        self.attempts.push(attempt);
+        Ok(decision)
+    }
+
+    /// Waits for the result, and keeps the first signal that stopped the group.
+    fn wait(&mut self, context: &PContext) -> Result<Arc<RunProcsResult>, StartProcessesError> {
+        loop {
+            match context.wait(None) {
+                Ok(Some(result)) => return Ok(result),
+                Ok(None) => {}
+                Err(WaitError::Signal(error)) => {
+                    // The first one is passed on with grace, the second kills.
+                    context.request_stop(error.sigval, self.plan.launch.stop_policy.grace);
+                    self.signal.get_or_insert(error.sigval);
+                }
+                // Cannot be: it was started.
+                Err(error) => {
+                    log::error!("{error}");
+                    return Err(StartError::AlreadyStarted { name: self.plan.launch.role.clone() }.into());
+                }
+            }
+        }
+    }
+}
+
+/// How the worker that failed first ended.
+fn root_cause(result: &RunProcsResult) -> Option<rankrun::ExitKind> {
+    let error = ChildFailedError::new("", result.failures.clone()).ok()?;
+    let (_, failure) = error.get_first_failure();
+    // What ended it then was our own signal, which says nothing about the failure.
+    (!failure.stopped).then_some(failure.exit)
+}
+
+/// How long the group had worked when its first worker failed; `all` is the time to its very end.
+fn uptime(result: &RunProcsResult, all: Duration) -> Duration {
+    let workers = || result.workers.values().iter();
+    let started = workers().filter_map(|worker| worker.started).min();
+    let failed = result.failures.keys().filter_map(|rank| result.workers.get(*rank)?.ended).min();
+    match (started, failed) {
+        // A clock that was set in between counts for nothing more than the time that really passed.
+        (Some(started), Some(failed)) => failed.duration_since(started).map_or(all, |uptime| uptime.min(all)),
+        _ => all,
+    }
+}
