@@ -4,6 +4,8 @@
 //! It waits in one epoll for everything: each worker's pidfd, requests of the handle, the end of the logs. Nothing
 //! that it calls blocks, but for the spawn of a worker until its exec.
 
+mod acts;
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -20,14 +22,17 @@ use rankrun_types::{ExitKind, PerRank, Signal, env};
 
 use crate::context::{Request, Shared};
 use crate::error::{StartError, StartHint};
+use crate::events::{EventSink, GroupEventKind};
 use crate::family::Family;
 use crate::hint::with_hint;
 use crate::log_files::{self, LogFiles};
-use crate::machine::{Action, Event, Machine};
-use crate::outcome::RunProcsResult;
+use crate::machine::{Action, Event, Life, Machine};
+use crate::outcome::{RunProcsResult, cause};
 use crate::policy::Descendants;
 use crate::report::{self, Facts};
+use crate::signs::{self, Signs};
 use crate::spec::{Entrypoint, GroupSpec};
+use crate::stall::Stall;
 use crate::tee::Tee;
 use crate::terminals::Terminals;
 
@@ -64,6 +69,10 @@ pub(crate) struct Driver {
     family: Family,
     /// How much the console had taken at the last look.
     shown: u64,
+    events: EventSink,
+    /// Where to look for signs of life, if that is wanted.
+    signs: Option<Signs>,
+    stall: Option<Stall>,
     /// What went wrong beside the group itself. Never logged from here: a logger may wait for a console.
     warnings: Vec<String>,
 }
@@ -71,7 +80,7 @@ pub(crate) struct Driver {
 impl Driver {
     /// Makes what is needed before the first worker can be started: directories, log files, the tail.
     pub(crate) fn new(
-        spec: GroupSpec,
+        mut spec: GroupSpec,
         shared: Arc<Shared>,
         requests: Receiver<Request>,
         cookie: String,
@@ -104,6 +113,7 @@ impl Driver {
         let slots = PerRank::from_fn(spec.local_world_size(), |_| Slot::default());
         let mut driver = Self {
             family: Family::new(&cookie, spec.orphans),
+            events: EventSink::new(spec.events.take()),
             spec,
             shared,
             requests,
@@ -119,6 +129,8 @@ impl Driver {
             stop_began: None,
             all_started: false,
             shown: 0,
+            signs: None,
+            stall: None,
             warnings: Vec::new(),
         };
         driver.start_tail(tee)?;
@@ -126,6 +138,11 @@ impl Driver {
         let log_files = LogFiles::start(&driver.spec, &driver.dest, positions, health);
         driver.log_files =
             Some(log_files.map_err(|source| StartError::Logs { name: driver.spec.name.clone(), source })?);
+        if let Some(policy) = driver.spec.stall_policy {
+            let signs = Signs::new(&driver.dest);
+            driver.machine = driver.machine.watch(policy, signs.sees_output());
+            driver.signs = Some(signs);
+        }
         Ok(driver)
     }
 
@@ -221,6 +238,7 @@ impl Driver {
                 of_worker.for_each(|(source, _)| tail.set_pid(*source, child.pid()));
             }
             let watched = self.epoll.add(child.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, local_rank as u64));
+            self.events.tell(GroupEventKind::Started { local_rank, pid: child.pid() });
             self.slots[local_rank].child = Some(child);
             self.feed(Event::Started { local_rank });
             if let Err(errno) = watched {
@@ -242,6 +260,10 @@ impl Driver {
         let mut envs = base.clone();
         envs.extend(self.spec.envs[local_rank].iter().map(|(name, value)| (name.clone(), value.clone())));
         envs.insert(env::TORCHELASTIC_ERROR_FILE.into(), self.dest.error_files[local_rank].clone().into());
+        if self.signs.is_some() {
+            let heartbeat = signs::heartbeat(&self.dest.error_files[local_rank]);
+            envs.insert(env::RANKRUN_HEARTBEAT_FILE.into(), heartbeat.into());
+        }
         // A group inside a worker adds its cookie to the worker's, so that both groups know their members.
         let cookie = match envs.get(OsString::from(env::RANKRUN_GROUP).as_os_str()) {
             Some(outer) if !outer.is_empty() => {
@@ -289,7 +311,7 @@ impl Driver {
                 // A descriptor of ours is gone: the host program closed what is not its own.
                 Err(errno) => {
                     self.warn(format!("cannot wait for the workers any more: epoll: {errno}"));
-                    return self.shared.publish(self.result_unknown());
+                    return self.publish(self.result_unknown());
                 }
             };
             let tokens: Vec<u64> = ready[..count].iter().map(EpollEvent::data).collect();
@@ -335,13 +357,16 @@ impl Driver {
         };
         slot.facts.ended = Some(SystemTime::now());
         slot.facts.exit = Some(exit);
-        let leftover = !child.group_is_empty();
+        let (leftover, pid, signalled) = (!child.group_is_empty(), child.pid(), slot.facts.signalled);
         // It stays readable for ever, and would wake the thread for ever.
         let _ = self.epoll.delete(child.as_fd());
         if !leftover {
             self.let_go(local_rank);
         }
-        self.feed(Event::Exited { local_rank, exit: exit.kind, leftover });
+        let exit = exit.kind;
+        let cause = cause(Life::Ended(exit), signalled, false);
+        self.events.tell(GroupEventKind::Exited { local_rank, pid, exit, cause });
+        self.feed(Event::Exited { local_rank, exit, leftover });
     }
 
     /// Lets go of a worker that has ended and whose process group is empty: from now on its number can be another's.
@@ -408,18 +433,6 @@ impl Driver {
         self.family.reap(&workers);
     }
 
-    /// Searches the tree for what is neither a worker nor already known to be gone.
-    fn find_strays(&mut self) {
-        self.reap_orphans();
-        let running = |slot: &Slot| slot.facts.exit.is_none().then(|| slot.child.as_ref().map(Child::pid)).flatten();
-        let running: Vec<u32> = self.slots.values().iter().filter_map(running).collect();
-        let found = self.family.find(&running).unwrap_or_else(|error| {
-            self.warn(format!("cannot look for what the workers left: /proc: {error}"));
-            false
-        });
-        self.feed(Event::Strays { found });
-    }
-
     fn check_drain(&mut self) {
         let shown = self.tail.as_ref().map_or(0, Tail::shown) + self.terminals.as_ref().map_or(0, Terminals::moved);
         if shown != std::mem::replace(&mut self.shown, shown) {
@@ -458,10 +471,13 @@ impl Driver {
 
     /// Tells the machine what happened and does what it answers.
     fn feed(&mut self, event: Event) {
-        let was_stopping = self.machine.is_stopping();
+        let (told_before, reason_before) = (self.machine.tells_to_end(), self.machine.reason());
         let actions = self.machine.step(Instant::now(), event);
-        if !was_stopping && self.machine.is_stopping() {
+        if !told_before && self.machine.tells_to_end() {
             self.stop_began = Some(SystemTime::now());
+        }
+        if let (None, Some(reason)) = (reason_before, self.machine.reason()) {
+            self.events.tell(GroupEventKind::StopBegan { reason });
         }
         for action in actions {
             self.act(action);
@@ -470,47 +486,26 @@ impl Driver {
 
     fn act(&mut self, action: Action) {
         let sent = match action {
-            Action::Signal { local_rank, signal } => self.signal(local_rank, |child| child.signal(signal)),
-            Action::SignalGroup { local_rank, signal } => self.signal(local_rank, |child| child.signal_group(signal)),
+            Action::Signal { local_rank, signal } => self.signal(local_rank, signal, false),
+            Action::SignalGroup { local_rank, signal } => self.signal(local_rank, signal, true),
             Action::CheckLeftovers => return self.check_leftovers(),
             Action::FindStrays => return self.find_strays(),
-            Action::SignalStrays { signal } => return self.family.signal(signal),
+            Action::SignalStrays { signal } => return self.signal_strays(signal),
             Action::CheckDrain => return self.check_drain(),
             Action::Drain { deadline } => return self.drain(deadline),
+            Action::LookForProgress => return self.look_for_progress(),
+            Action::NoteStall { quiet } => return self.note_stall(quiet),
             Action::Publish => {
                 // Before the result is known, so that nothing outlives the group.
                 let keep = self.machine.reason().is_none() && self.spec.stop_policy.descendants == Descendants::Keep;
                 let workers = self.workers();
                 self.family.end(keep, &workers);
                 self.finish_logs();
-                return self.shared.publish(self.result());
+                return self.publish(self.result());
             }
         };
         if let Err(error) = sent {
             self.warn(error.to_string());
-        }
-    }
-
-    fn signal(
-        &mut self,
-        local_rank: usize,
-        send: impl FnOnce(&Child) -> Result<(), rankrun_process::SignalError>,
-    ) -> Result<(), rankrun_process::SignalError> {
-        let Slot { child: Some(child), facts } = &mut self.slots[local_rank] else { return Ok(()) };
-        // A worker whose end is there but not yet taken ended of itself, not of this signal.
-        if self.machine.is_stopping() && facts.exit.is_none() && !child.try_wait().is_ok_and(|exit| exit.is_some()) {
-            facts.signalled = true;
-        }
-        send(child)
-    }
-
-    fn check_leftovers(&mut self) {
-        for local_rank in 0..self.slots.len() {
-            let slot = &mut self.slots[local_rank];
-            if slot.facts.exit.is_some() && slot.child.as_ref().is_some_and(Child::group_is_empty) {
-                self.let_go(local_rank);
-                self.feed(Event::LeftoverGone { local_rank });
-            }
         }
     }
 
@@ -519,6 +514,9 @@ impl Driver {
         let deadline = Instant::now() + self.spec.stop_policy.drain;
         for warning in self.log_files.as_mut().map_or(Vec::new(), |files| files.finish(deadline)) {
             self.warn(warning);
+        }
+        if let (Some(signs), None) = (&self.signs, &self.stall) {
+            signs.remove_heartbeats();
         }
     }
 
@@ -539,6 +537,7 @@ impl Driver {
         let facts = self.slots.map(|_, slot| slot.facts.clone());
         let mut result = report::result(&self.machine, &facts, &self.dest, self.stop_began);
         result.warnings.clone_from(&self.warnings);
+        result.stall.clone_from(&self.stall);
         if self.machine.gave_up_strays() {
             result.left_behind = self.family.names();
         }

@@ -121,17 +121,24 @@ impl Family {
         Ok(left == Some(true) || !self.strays.is_empty())
     }
 
-    /// Signals what the last search found; each process once, unless it is SIGKILL.
-    pub(crate) fn signal(&mut self, signal: Signal) {
+    /// Signals what the last search found, each process once, unless it is SIGKILL. Returns who got this signal for the first
+    /// time.
+    pub(crate) fn signal(&mut self, signal: Signal) -> Vec<u32> {
         if signal == Signal::KILL {
             self.tree.kill_control_group();
         }
+        let mut told = Vec::new();
         for stray in &self.strays {
             let (pid, start_time) = stray.identity();
-            if self.told.insert((pid, start_time, signal.as_raw())) || signal == Signal::KILL {
+            let is_new = self.told.insert((pid, start_time, signal.as_raw()));
+            if is_new || signal == Signal::KILL {
                 stray.signal(signal);
             }
+            if is_new {
+                told.push(pid);
+            }
         }
+        told
     }
 
     /// Keeps hold of what the last search found for as long as it may become a zombie of ours.

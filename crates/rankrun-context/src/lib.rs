@@ -9,26 +9,32 @@
 mod context;
 mod driver;
 mod error;
+mod events;
 mod family;
 mod hint;
 mod log_files;
 mod machine;
+mod machine_words;
 mod outcome;
 mod placement;
 mod policy;
 mod report;
 mod signals;
+mod signs;
 mod spec;
+mod stall;
 mod tee;
 mod terminals;
 
 pub use context::PContext;
 pub use error::{StartError, StartHint, WaitError};
-pub use outcome::{Cause, RunProcsResult, RunState, WorkerReport};
+pub use events::{GroupEvent, GroupEventKind, SignalTarget};
+pub use outcome::{Cause, RunProcsResult, RunState, StopReason, WorkerReport};
 pub use placement::{Placement, Stdin};
-pub use policy::{Descendants, DumpStep, StopOrder, StopPolicy};
+pub use policy::{Descendants, DumpStep, StallPolicy, StopOrder, StopPolicy};
 pub use signals::SignalPlan;
 pub use spec::{Entrypoint, GroupSpec, GroupSpecError};
+pub use stall::{Stall, StalledProcess};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,99 +1,16 @@
 //! What a group does when something happens to it: [`Machine`], pure. Not here: pids, clocks, files, threads.
 //!
-//! The driver tells it what happened ([`Event`]) and when, and carries out what it answers ([`Action`]). Phases go
-//! one way only: starting, running, stopping, draining, done; any of the middle ones may be skipped.
+//! The driver tells it what happened ([`Event`]) and when, and carries out what it answers ([`Action`]; both in
+//! `machine_words`). Phases go one way only: starting, running, stopping, draining, done; any of the middle ones may be skipped.
 
 use std::time::{Duration, Instant};
 
 use rankrun_types::{ExitKind, PerRank, Signal};
 
-use crate::policy::{Descendants, DumpStep, StopOrder, StopPolicy};
-
-/// What happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// The worker of this rank runs.
-    Started { local_rank: usize },
-    /// The worker of this rank could not be started; no further one will be.
-    StartFailed { local_rank: usize },
-    /// All workers have been started.
-    AllStarted,
-    /// A worker has ended; `leftover`: other members of its process group live.
-    Exited { local_rank: usize, exit: ExitKind, leftover: bool },
-    /// The process group of a worker that has ended is empty now.
-    LeftoverGone { local_rank: usize },
-    /// The caller wants the group to end.
-    StopRequested { signal: Signal, grace: Duration },
-    /// The caller wants the workers to get a signal, and the job to go on.
-    ForwardRequested { signal: Signal },
-    /// The tree of the group was searched: whether anything but workers and their process groups lives.
-    Strays { found: bool },
-    /// The launcher is about to be stopped as by Ctrl-Z: the workers are to stop too, and time with them.
-    Suspended,
-    /// The launcher goes on after [`Event::Suspended`].
-    Resumed,
-    /// The console has taken something since the last look.
-    DrainProgress,
-    /// The logs have been shown to their end, or as far as the console took them.
-    Drained { complete: bool },
-    /// The time that [`Machine::wake_at`] named has come; harmless at any time.
-    Tick,
-}
-
-/// What the driver is to do, in the order given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Send a signal to the worker's process.
-    Signal { local_rank: usize, signal: Signal },
-    /// Send a signal to the worker's process group.
-    SignalGroup { local_rank: usize, signal: Signal },
-    /// Look which leftover process groups are empty and say so.
-    CheckLeftovers,
-    /// Search the tree of the group and say whether anything but workers and their process groups lives.
-    FindStrays,
-    /// Send a signal to what the last search found; to each process only once, unless it is SIGKILL.
-    SignalStrays { signal: Signal },
-    /// Look whether the console has taken something since the last look, and if so, say so.
-    CheckDrain,
-    /// Let the logs be shown to their end, until this deadline; a later one replaces an earlier.
-    Drain { deadline: Instant },
-    /// The result is final: make it known. The last action ever.
-    Publish,
-}
-
-/// Why a group was stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StopReason {
-    /// A worker failed.
-    Failure,
-    /// A worker could not be started.
-    StartFailed,
-    /// The caller asked for it.
-    Requested,
-    /// All workers ended well, but left processes of their group behind.
-    Leftovers,
-}
-
-/// The life of one worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
-    /// It has not been started, or could not be.
-    NotStarted,
-    /// Its process runs.
-    Running,
-    /// Its process has ended; members of its process group live.
-    Leftover(ExitKind),
-    /// It is gone, and its process group with it.
-    Ended(ExitKind),
-    /// It, or its process group, is still there after SIGKILL and was given up.
-    Abandoned(Option<ExitKind>),
-}
-
-impl Life {
-    fn is_over(self) -> bool {
-        matches!(self, Self::NotStarted | Self::Ended(_) | Self::Abandoned(_))
-    }
-}
+pub(crate) use crate::machine_words::{Action, Event, Life};
+use crate::outcome::StopReason;
+use crate::policy::{Descendants, DumpStep, StallPolicy, StopOrder, StopPolicy};
+use crate::stall::Watch;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -108,6 +25,7 @@ enum Phase {
 struct Stop {
     stage: Stage,
     signal: Signal,
+    dump: Option<DumpStep>,
     /// How long the stage [`Stage::Grace`] lasts.
     grace: Duration,
     /// When the next stage is due, or, in the last one, when whoever remains is given up.
@@ -129,6 +47,8 @@ struct Drain {
 /// The steps of the stop ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
+    /// Nothing is sent yet: workers that are failing too have time to say so.
+    Settle,
     /// Workers write their stacks.
     Dump,
     /// Workers have the death signal.
@@ -170,6 +90,8 @@ pub(crate) struct Machine {
     strays: Strays,
     /// Since when the group is suspended.
     suspended: Option<Instant>,
+    /// Watches for signs of life, where that is wanted.
+    watch: Option<Watch>,
     drained: bool,
 }
 
@@ -183,8 +105,16 @@ impl Machine {
             reason: None,
             strays: Strays::Unknown,
             suspended: None,
+            watch: None,
             drained: true,
         }
+    }
+
+    /// Stops the group when no worker gives a sign of life. `sees_output`: whether their output is among the signs; if
+    /// not, the first heartbeat begins the watch.
+    pub(crate) fn watch(mut self, policy: StallPolicy, sees_output: bool) -> Self {
+        self.watch = Some(Watch::new(policy, sees_output));
+        self
     }
 
     pub(crate) fn lives(&self) -> &PerRank<Life> {
@@ -206,16 +136,22 @@ impl Machine {
         !matches!(self.phase, Phase::Starting | Phase::Running)
     }
 
+    /// Whether workers have been told to end: from here on, their ends are not their own doing.
+    pub(crate) fn tells_to_end(&self) -> bool {
+        !matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping(Stop { stage: Stage::Settle, .. }))
+    }
+
     /// Whether processes of the tree outlived SIGKILL and were given up.
     pub(crate) fn gave_up_strays(&self) -> bool {
         self.strays == Strays::Found
     }
 
-    /// When a [`Event::Tick`] is wanted, if at all. A group that runs, or is suspended, wants none.
+    /// When a [`Event::Tick`] is wanted, if at all. A group that runs wants none, unless it is watched, nor a suspended one.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match self.phase {
             _ if self.suspended.is_some() => None,
-            Phase::Starting | Phase::Running | Phase::Done => None,
+            Phase::Running => self.watch.as_ref().and_then(Watch::next_look),
+            Phase::Starting | Phase::Done => None,
             Phase::Stopping(stop) if self.has_leftovers() || self.strays == Strays::Found => {
                 Some(stop.deadline.min(stop.next_check))
             }
@@ -237,6 +173,7 @@ impl Machine {
             Event::AllStarted => {
                 if self.phase == Phase::Starting {
                     self.phase = Phase::Running;
+                    self.watch.iter_mut().for_each(|watch| watch.begin(now));
                 }
             }
             Event::Exited { local_rank, exit, leftover } => self.exited(now, local_rank, exit, leftover, &mut actions),
@@ -253,6 +190,7 @@ impl Machine {
             }
             Event::Suspended => self.suspend(now, &mut actions),
             Event::Resumed => self.resume(now, &mut actions),
+            Event::Looked { progress } => self.looked(now, progress, &mut actions),
             Event::DrainProgress => {
                 if matches!(self.phase, Phase::Draining(Drain { next_check: Some(_), .. })) {
                     self.extend_drain(now, &mut actions);
@@ -286,7 +224,10 @@ impl Machine {
             return;
         }
         self.lives[local_rank] = if leftover { Life::Leftover(exit) } else { Life::Ended(exit) };
+        self.watch.iter_mut().for_each(|watch| watch.begin(now));
         match self.phase {
+            // Its group has its turn with all others.
+            Phase::Stopping(stop) if stop.stage == Stage::Settle => {}
             // With the order of the whole group, what is left of it has the death signal already.
             Phase::Stopping(stop) if stop.stage == Stage::Kill || !self.reaches_groups(stop) => {
                 self.tell(local_rank, stop, actions);
@@ -331,6 +272,13 @@ impl Machine {
         match self.phase {
             Phase::Starting | Phase::Running => self.begin_stop(now, StopReason::Requested, signal, grace, actions),
             Phase::Stopping(stop) if stop.requested || signal == Signal::KILL => self.kill(now, actions),
+            // Nothing was sent yet, so that what is sent is what was asked for.
+            Phase::Stopping(ref mut stop) if stop.stage == Stage::Settle => {
+                stop.requested = true;
+                stop.signal = signal;
+                stop.grace = stop.grace.min(grace);
+                self.begin_ladder(now, actions);
+            }
             // The first request during a stop that a failure began: no second death signal, but no more time either.
             Phase::Stopping(ref mut stop) => {
                 stop.requested = true;
@@ -358,24 +306,36 @@ impl Machine {
         }
         self.resume(now, actions);
         self.reason = Some(reason);
-        let dump = self.policy.dump.filter(|_| signal != Signal::KILL && self.has_running());
-        let mut stop = Stop {
-            stage: Stage::Dump,
+        let dump = match (reason, &self.watch) {
+            (StopReason::Stalled, Some(watch)) => Some(watch.dump()),
+            _ => self.policy.dump,
+        };
+        let settle_time = if reason == StopReason::Failure { self.policy.settle_time } else { Duration::ZERO };
+        self.phase = Phase::Stopping(Stop {
+            stage: Stage::Settle,
             signal,
+            dump,
             grace,
-            deadline: deadline(now, dump.map_or(Duration::ZERO, |dump| dump.timeout)),
+            deadline: deadline(now, settle_time),
             requested: reason == StopReason::Requested,
             next_check: now,
             check_interval: FIRST_CHECK,
-        };
-        if dump.is_none() {
-            stop.stage = Stage::Grace;
-            stop.deadline = deadline(now, grace);
-        }
-        self.phase = Phase::Stopping(stop);
+        });
         if signal == Signal::KILL {
-            return self.kill(now, actions);
+            self.kill(now, actions);
+        } else if settle_time.is_zero() {
+            self.begin_ladder(now, actions);
         }
+    }
+
+    /// Goes from the settle time to the first signal.
+    fn begin_ladder(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let has_running = self.has_running();
+        let Phase::Stopping(stop) = &mut self.phase else { return };
+        let Some(dump) = stop.dump.filter(|_| has_running) else { return self.begin_grace(now, actions) };
+        stop.stage = Stage::Dump;
+        stop.deadline = deadline(now, dump.timeout);
+        let stop = *stop;
         self.tell_all(stop, actions);
     }
 
@@ -387,7 +347,8 @@ impl Machine {
 
     /// Passes the signal of the stage to a worker, or to what it left behind, and lets it go on if it is stopped.
     fn tell(&self, local_rank: usize, stop: Stop, actions: &mut Vec<Action>) {
-        let signal = match (stop.stage, self.policy.dump) {
+        let signal = match (stop.stage, stop.dump) {
+            (Stage::Settle, _) => return,
             (Stage::Kill, _) => Signal::KILL,
             (Stage::Dump, Some(DumpStep { signal, .. })) => signal,
             (Stage::Dump, None) | (Stage::Grace, _) => stop.signal,
@@ -461,6 +422,7 @@ impl Machine {
             stop.deadline = deadline(stop.deadline, lost);
             stop.next_check = deadline(stop.next_check, lost);
         }
+        self.watch.iter_mut().for_each(|watch| watch.skip(now));
         self.signal_groups(Signal::CONT, actions);
     }
 
@@ -469,9 +431,25 @@ impl Machine {
         actions.extend(there.map(|(local_rank, _)| Action::SignalGroup { local_rank, signal }));
     }
 
+    fn looked(&mut self, now: Instant, progress: bool, actions: &mut Vec<Action>) {
+        if self.phase != Phase::Running || self.suspended.is_some() {
+            return;
+        }
+        let stalled = self.watch.as_mut().and_then(|watch| watch.looked(now, progress));
+        if let Some(quiet) = stalled.filter(|_| self.has_running()) {
+            actions.push(Action::NoteStall { quiet });
+            let StopPolicy { death_signal, grace, .. } = self.policy;
+            self.begin_stop(now, StopReason::Stalled, death_signal, grace, actions);
+        }
+    }
+
     fn tick(&mut self, now: Instant, actions: &mut Vec<Action>) {
         match &mut self.phase {
+            Phase::Running if self.watch.as_ref().and_then(Watch::next_look).is_some_and(|look| now >= look) => {
+                actions.push(Action::LookForProgress);
+            }
             Phase::Stopping(stop) if now >= stop.deadline => match stop.stage {
+                Stage::Settle => self.begin_ladder(now, actions),
                 Stage::Dump => self.begin_grace(now, actions),
                 Stage::Grace => self.kill(now, actions),
                 Stage::Kill => self.give_up(now, actions),
@@ -511,8 +489,8 @@ impl Machine {
         if self.has_running() || actions.contains(&Action::FindStrays) {
             return;
         }
-        // Nobody is left to write a stack.
-        if matches!(self.phase, Phase::Stopping(stop) if stop.stage == Stage::Dump) {
+        // Nobody is left to fail or to write a stack.
+        if matches!(self.phase, Phase::Stopping(stop) if stop.stage <= Stage::Dump) {
             self.begin_grace(now, actions);
         }
         let leftovers = self.has_leftovers();
@@ -574,3 +552,7 @@ fn deadline(now: Instant, after: Duration) -> Instant {
 #[cfg(test)]
 #[path = "machine_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "machine_rules_tests.rs"]
+mod rules_tests;

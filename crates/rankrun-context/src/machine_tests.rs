@@ -1,27 +1,42 @@
-//! The state machine against a table of stories, against every pair of state and event, and against random histories.
+//! The state machine against a table of stories. Not here: rules for every pair of state and event (`machine_rules_tests`).
 
 use std::time::{Duration, Instant};
 
-use proptest::prelude::*;
 use rankrun_types::{ExitKind, Signal};
 
 use super::*;
 use crate::policy::*;
 
-const GRACE: Duration = Duration::from_secs(30);
-const OK: ExitKind = ExitKind::Code(0);
-const BAD: ExitKind = ExitKind::Code(7);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
+pub(super) const OK: ExitKind = ExitKind::Code(0);
+pub(super) const BAD: ExitKind = ExitKind::Code(7);
 
-fn policy() -> StopPolicy {
-    StopPolicy::default()
+/// The default without a settle time, which tests of it set.
+pub(super) fn policy() -> StopPolicy {
+    StopPolicy { settle_time: Duration::ZERO, ..StopPolicy::default() }
+}
+
+pub(super) const SETTLE: Duration = Duration::from_millis(50);
+pub(super) const STALL: Duration = Duration::from_secs(60);
+
+pub(super) fn settling() -> StopPolicy {
+    StopPolicy { settle_time: SETTLE, ..policy() }
+}
+
+/// A running group that is watched.
+pub(super) fn watched(n: usize) -> (Machine, Instant) {
+    let (machine, now) = running(n, false);
+    let mut machine = machine.watch(StallPolicy::new(STALL), true);
+    machine.watch.as_mut().unwrap().begin(now);
+    (machine, now)
 }
 
 /// A machine with `n` running workers and the time at which they were started.
-fn running(n: usize, has_tee: bool) -> (Machine, Instant) {
+pub(super) fn running(n: usize, has_tee: bool) -> (Machine, Instant) {
     running_with(n, policy(), has_tee)
 }
 
-fn running_with(n: usize, policy: StopPolicy, has_tee: bool) -> (Machine, Instant) {
+pub(super) fn running_with(n: usize, policy: StopPolicy, has_tee: bool) -> (Machine, Instant) {
     let now = Instant::now();
     let mut machine = Machine::new(n, policy, has_tee);
     for local_rank in 0..n {
@@ -32,7 +47,7 @@ fn running_with(n: usize, policy: StopPolicy, has_tee: bool) -> (Machine, Instan
 }
 
 /// A step of a group whose tree has nothing but its workers: each search finds nothing.
-fn calm(machine: &mut Machine, now: Instant, event: Event) -> Vec<Action> {
+pub(super) fn calm(machine: &mut Machine, now: Instant, event: Event) -> Vec<Action> {
     let mut actions = machine.step(now, event);
     while let Some(search) = actions.iter().position(|action| *action == Action::FindStrays) {
         actions.remove(search);
@@ -41,15 +56,15 @@ fn calm(machine: &mut Machine, now: Instant, event: Event) -> Vec<Action> {
     actions
 }
 
-fn exit(local_rank: usize, exit: ExitKind) -> Event {
+pub(super) fn exit(local_rank: usize, exit: ExitKind) -> Event {
     Event::Exited { local_rank, exit, leftover: false }
 }
 
-fn signal(local_rank: usize, signal: Signal) -> Action {
+pub(super) fn signal(local_rank: usize, signal: Signal) -> Action {
     Action::Signal { local_rank, signal }
 }
 
-fn group(local_rank: usize, signal: Signal) -> Action {
+pub(super) fn group(local_rank: usize, signal: Signal) -> Action {
     Action::SignalGroup { local_rank, signal }
 }
 
@@ -327,169 +342,106 @@ fn a_stop_ends_a_suspension() {
     assert_eq!(calm(&mut machine, now, request), expected);
 }
 
-/// One machine in each state that can be told apart.
-fn each_state() -> Vec<(&'static str, Machine, Instant)> {
-    let request = Event::StopRequested { signal: Signal::TERM, grace: GRACE };
-    let mut states = Vec::new();
-    let now = Instant::now();
-    states.push(("starting", Machine::new(2, policy(), true), now));
-    let mut half = Machine::new(2, policy(), true);
-    half.step(now, Event::Started { local_rank: 0 });
-    states.push(("half started", half, now));
-    let then = |name: &'static str, events: &[Event], states: &mut Vec<_>| {
-        let (mut machine, now) = running(2, true);
-        for event in events {
-            calm(&mut machine, now, *event);
-        }
-        states.push((name, machine, now));
-    };
-    let leftover = Event::Exited { local_rank: 0, exit: OK, leftover: true };
-    then("running", &[], &mut states);
-    then("one ended", &[exit(0, OK)], &mut states);
-    then("one left something", &[leftover], &mut states);
-    then("stopping after a failure", &[exit(0, BAD)], &mut states);
-    then("stopping on request", &[request], &mut states);
-    then("killing", &[request, request], &mut states);
-    then("suspended", &[Event::Suspended], &mut states);
-    then("suspended while stopping", &[request, Event::Suspended], &mut states);
-    then("sweeping", &[leftover, exit(1, OK)], &mut states);
-    then("draining", &[exit(0, OK), exit(1, OK)], &mut states);
-    let (mut seeking, now) = running(2, true);
-    seeking.step(now, exit(0, OK));
-    seeking.step(now, exit(1, OK));
-    states.push(("seeking strays", seeking.clone(), now));
-    seeking.step(now, Event::Strays { found: true });
-    states.push(("ending strays", seeking, now));
-    let dump = Some(DumpStep { signal: Signal::ABRT, timeout: Duration::from_secs(3) });
-    let mut dumping = Machine::new(2, StopPolicy { dump, ..policy() }, true);
-    for event in [Event::Started { local_rank: 0 }, Event::Started { local_rank: 1 }, Event::AllStarted, exit(0, BAD)] {
-        dumping.step(now, event);
-    }
-    states.push(("dumping", dumping, now));
-    then("done", &[exit(0, OK), exit(1, OK), Event::Drained { complete: true }], &mut states);
-    states
-}
-
-fn each_event() -> Vec<Event> {
-    let mut events = vec![
-        Event::AllStarted,
-        Event::StopRequested { signal: Signal::TERM, grace: GRACE },
-        Event::StopRequested { signal: Signal::KILL, grace: GRACE },
-        Event::ForwardRequested { signal: Signal::USR1 },
-        Event::Strays { found: true },
-        Event::Strays { found: false },
-        Event::Suspended,
-        Event::Resumed,
-        Event::DrainProgress,
-        Event::Drained { complete: true },
-        Event::Drained { complete: false },
-        Event::Tick,
-    ];
-    for local_rank in 0..2 {
-        events.extend([
-            Event::Started { local_rank },
-            Event::StartFailed { local_rank },
-            exit(local_rank, OK),
-            exit(local_rank, BAD),
-            exit(local_rank, ExitKind::Lost),
-            Event::Exited { local_rank, exit: BAD, leftover: true },
-            Event::LeftoverGone { local_rank },
-        ]);
-    }
-    events
-}
-
-/// What must hold after any step: signals go only to who can take them, and the result comes when nobody is left.
-fn check(name: &str, before: &Machine, event: Event, after: &Machine, actions: &[Action]) {
-    for action in actions {
-        match *action {
-            Action::Signal { local_rank, .. } => {
-                assert_eq!(after.lives()[local_rank], Life::Running, "{name} {event:?}: {action:?}");
-            }
-            Action::SignalGroup { local_rank, .. } => {
-                let life = after.lives()[local_rank];
-                assert!(matches!(life, Life::Running | Life::Leftover(_)), "{name} {event:?}: {action:?} to {life:?}");
-            }
-            Action::Publish => {
-                assert!(after.lives().values().iter().all(|life| life.is_over()), "{name} {event:?}");
-            }
-            Action::CheckLeftovers => assert!(after.has_leftovers()),
-            Action::FindStrays => assert!(after.strays != Strays::Settled, "{name} {event:?}"),
-            Action::SignalStrays { .. } => assert_eq!(after.strays, Strays::Found, "{name} {event:?}"),
-            Action::Drain { .. } | Action::CheckDrain => assert!(after.has_tee),
-        }
-    }
-    if before.phase == Phase::Done {
-        assert_eq!((actions, &after.phase), (&[][..], &Phase::Done), "{name}: done is done");
-    }
-    if matches!(before.phase, Phase::Stopping(_) | Phase::Draining(_)) {
-        assert!(after.is_stopping(), "{name} {event:?}: no way back");
-        assert_eq!(before.reason(), after.reason(), "{name} {event:?}: the first reason stays");
-    }
-    if let (Phase::Stopping(old), Phase::Stopping(new)) = (before.phase, after.phase) {
-        let more = new.stage > old.stage || before.suspended.is_some();
-        assert!(more || new.deadline <= old.deadline, "{name} {event:?}: no event gives more time");
-        assert!(new.stage >= old.stage, "{name} {event:?}: the ladder goes one way");
-    }
+#[test]
+fn after_a_failure_nothing_is_sent_until_the_settle_time_is_over() {
+    let (mut machine, now) = running_with(3, settling(), false);
+    assert_eq!(calm(&mut machine, now, exit(1, BAD)), []);
+    assert_eq!((machine.reason(), machine.tells_to_end()), (Some(StopReason::Failure), false));
+    assert_eq!(machine.wake_at(), Some(now + SETTLE));
+    assert_eq!(calm(&mut machine, now + SETTLE / 2, exit(2, BAD)), [], "a second failure does not prolong it");
+    assert_eq!(machine.wake_at(), Some(now + SETTLE));
+    let over = now + SETTLE;
+    assert_eq!(calm(&mut machine, over, Event::Tick), [signal(0, Signal::TERM), signal(0, Signal::CONT)]);
+    assert!(machine.tells_to_end());
+    assert_eq!(machine.wake_at(), Some(over + GRACE), "the grace begins with the death signal");
 }
 
 #[test]
-fn every_pair_of_state_and_event_keeps_the_rules() {
-    for (name, machine, now) in each_state() {
-        for event in each_event() {
-            for late in [Duration::ZERO, GRACE, GRACE * 10] {
-                let mut next = machine.clone();
-                let actions = next.step(now + late, event);
-                check(name, &machine, event, &next, &actions);
-            }
-        }
-    }
+fn the_settle_time_ends_with_the_last_worker_or_a_stop_request() {
+    let (mut machine, now) = running_with(2, settling(), false);
+    calm(&mut machine, now, exit(0, BAD));
+    assert_eq!(calm(&mut machine, now, exit(1, BAD)), [Action::Publish]);
+    let (mut machine, now) = running_with(2, settling(), false);
+    calm(&mut machine, now, exit(0, BAD));
+    let request = Event::StopRequested { signal: Signal::HUP, grace: Duration::from_secs(1) };
+    assert_eq!(calm(&mut machine, now, request), [signal(1, Signal::HUP), signal(1, Signal::CONT)]);
+    assert_eq!(machine.wake_at(), Some(now + Duration::from_secs(1)));
+    assert_eq!(calm(&mut machine, now, request), [group(1, Signal::KILL)], "the second kills");
+    assert_eq!(machine.reason(), Some(StopReason::Failure));
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+#[test]
+fn what_is_left_of_a_worker_that_failed_in_the_settle_time_has_its_signal_after_it() {
+    let (mut machine, now) = running_with(3, settling(), false);
+    let leaves = |local_rank| Event::Exited { local_rank, exit: BAD, leftover: true };
+    assert_eq!(calm(&mut machine, now, leaves(0)), []);
+    assert_eq!(calm(&mut machine, now, leaves(1)), []);
+    let actions = calm(&mut machine, now + SETTLE, Event::Tick);
+    let [left, last] = [group(1, Signal::TERM), signal(2, Signal::TERM)];
+    assert!(actions.contains(&group(0, Signal::TERM)) && actions.contains(&left) && actions.contains(&last));
+}
 
-    #[test]
-    fn any_history_ends_in_one_result_within_the_policys_time(
-        history in prop::collection::vec((0..each_event().len(), 0_u64..20_000), 0..40),
-        has_tee: bool,
-        dump: bool,
-        keep: bool,
-        whole_group: bool,
-    ) {
-        let mut policy = policy();
-        policy.dump = dump.then_some(DumpStep { signal: Signal::ABRT, timeout: Duration::from_secs(3) });
-        policy.order = if whole_group { StopOrder::Group } else { StopOrder::LeaderThenGroup };
-        policy.descendants = if keep { Descendants::Keep } else { Descendants::End };
-        let (mut machine, mut now) = running_with(2, policy, has_tee);
-        let (events, mut published) = (each_event(), 0);
-        for (event, millis) in history {
-            now += Duration::from_millis(millis);
-            let before = machine.clone();
-            let actions = machine.step(now, events[event]);
-            check("history", &before, events[event], &machine, &actions);
-            published += actions.iter().filter(|action| **action == Action::Publish).count();
+#[test]
+fn a_stop_on_request_or_for_leftovers_has_no_settle_time() {
+    let (mut machine, now) = running_with(1, settling(), false);
+    let request = Event::StopRequested { signal: Signal::TERM, grace: GRACE };
+    assert_eq!(calm(&mut machine, now, request).len(), 2);
+    let (mut machine, now) = running_with(1, settling(), false);
+    let leaves = Event::Exited { local_rank: 0, exit: OK, leftover: true };
+    assert_eq!(calm(&mut machine, now, leaves), [group(0, Signal::TERM), group(0, Signal::CONT)]);
+}
+
+#[test]
+fn the_dump_follows_the_settle_time() {
+    let dump = Some(DumpStep { signal: Signal::USR1, timeout: Duration::from_secs(3) });
+    let (mut machine, now) = running_with(2, StopPolicy { dump, ..settling() }, false);
+    assert_eq!(calm(&mut machine, now, exit(0, BAD)), []);
+    assert_eq!(calm(&mut machine, now + SETTLE, Event::Tick), [signal(1, Signal::USR1), signal(1, Signal::CONT)]);
+}
+
+#[test]
+fn a_group_without_a_sign_of_life_is_dumped_and_stopped() {
+    let (mut machine, mut now) = watched(2);
+    let begin = now;
+    let stalled = loop {
+        now = machine.wake_at().unwrap();
+        assert_eq!(calm(&mut machine, now, Event::Tick), [Action::LookForProgress]);
+        let actions = calm(&mut machine, now, Event::Looked { progress: false });
+        if !actions.is_empty() {
+            break actions;
         }
-        // However it went: one request and only the passing of time bring it to its end.
-        let asked = now;
-        let mut actions = machine.step(now, Event::StopRequested { signal: Signal::TERM, grace: GRACE });
-        if actions.contains(&Action::FindStrays) {
-            actions.extend(machine.step(now, Event::Strays { found: true }));
-        }
-        loop {
-            published += actions.iter().filter(|action| **action == Action::Publish).count();
-            let Some(wake_at) = machine.wake_at() else { break };
-            now = now.max(wake_at);
-            // Whoever is sought is there and does not die.
-            actions = machine.step(now, Event::Tick);
-            if actions.contains(&Action::FindStrays) {
-                actions.extend(machine.step(now, Event::Strays { found: true }));
-            }
-        }
-        prop_assert_eq!(machine.phase, Phase::Done);
-        prop_assert_eq!(published, 1);
-        let StopPolicy { grace, kill_wait, drain, .. } = policy;
-        let dump = policy.dump.map_or(Duration::ZERO, |dump| dump.timeout);
-        prop_assert!(now - asked <= dump + grace + kill_wait + drain + DRAIN_MARGIN);
+    };
+    assert_eq!(now - begin, STALL);
+    let expected = [
+        Action::NoteStall { quiet: STALL },
+        signal(0, Signal::ABRT),
+        signal(0, Signal::CONT),
+        signal(1, Signal::ABRT),
+        signal(1, Signal::CONT),
+    ];
+    assert_eq!(stalled, expected);
+    assert_eq!(machine.reason(), Some(StopReason::Stalled));
+    now = machine.wake_at().unwrap();
+    assert_eq!(calm(&mut machine, now, Event::Tick)[0], signal(0, Signal::TERM));
+    assert_eq!(calm(&mut machine, now, Event::Looked { progress: true }), [], "too late");
+}
+
+#[test]
+fn an_exit_is_a_sign_of_life_and_a_suspension_does_not_count() {
+    let (mut machine, now) = watched(2);
+    let most = STALL - Duration::from_millis(1);
+    let mut at = now;
+    while machine.wake_at().unwrap() <= now + most {
+        at = machine.wake_at().unwrap();
+        assert_eq!(calm(&mut machine, at, Event::Looked { progress: false }), []);
     }
+    assert_eq!(calm(&mut machine, at, Event::Suspended).len(), 2);
+    assert_eq!(machine.wake_at(), None);
+    assert_eq!(calm(&mut machine, at + STALL * 9, Event::Looked { progress: false }), []);
+    at += STALL * 10;
+    assert_eq!(calm(&mut machine, at, Event::Resumed).len(), 2);
+    assert!(machine.wake_at().unwrap() > at);
+    calm(&mut machine, at, exit(0, OK));
+    at += most;
+    assert_eq!(calm(&mut machine, at, Event::Looked { progress: false }), []);
 }

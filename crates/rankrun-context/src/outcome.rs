@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use rankrun_errors::ProcessFailure;
 use rankrun_types::{ExitKind, PerRank};
 
-use crate::machine::{Life, StopReason};
+use crate::machine::Life;
+use crate::stall::Stall;
 
 /// How a group ended, in the words of torch's `WorkerState`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -19,7 +20,7 @@ pub enum RunState {
     Unknown,
     /// All workers exited 0.
     Succeeded,
-    /// At least one worker failed of itself.
+    /// At least one worker failed of itself, or the group stalled.
     Failed,
     /// The caller stopped it before any worker failed.
     Stopped,
@@ -32,6 +33,35 @@ impl fmt::Display for RunState {
             Self::Succeeded => "SUCCEEDED",
             Self::Failed => "FAILED",
             Self::Stopped => "STOPPED",
+        })
+    }
+}
+
+/// Why a group was told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// A worker failed.
+    Failure,
+    /// A worker could not be started.
+    StartFailed,
+    /// The caller asked for it.
+    Requested,
+    /// All workers ended well, but left processes behind.
+    Leftovers,
+    /// No worker gave a sign of life for too long.
+    Stalled,
+}
+
+impl fmt::Display for StopReason {
+    /// In words of lower case, `start failed` for example.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Failure => "failure",
+            Self::StartFailed => "start failed",
+            Self::Requested => "requested",
+            Self::Leftovers => "leftovers",
+            Self::Stalled => "stalled",
         })
     }
 }
@@ -84,7 +114,8 @@ pub struct RunProcsResult {
     pub state: RunState,
     /// What each worker's function returned, encoded; `None` for a binary.
     pub return_values: PerRank<Option<Vec<u8>>>,
-    /// The workers that failed of themselves, by local rank. Those that were told to end are not among them.
+    /// The workers that failed of themselves, by local rank. Those that were told to end are not among them, so that a
+    /// group that failed because it stalled may have none.
     pub failures: BTreeMap<usize, ProcessFailure>,
     /// The file that each worker's standard output went to; `None` where it was not captured.
     pub stdouts: PerRank<Option<PathBuf>>,
@@ -92,6 +123,10 @@ pub struct RunProcsResult {
     pub stderrs: PerRank<Option<PathBuf>>,
     /// Each worker's times, exit and resources.
     pub workers: PerRank<WorkerReport>,
+    /// Why the group was told to end; `None` if it was not.
+    pub stop_reason: Option<StopReason>,
+    /// What the workers did when the group had stalled, if it had.
+    pub stall: Option<Stall>,
     /// Processes of the group, beyond its workers, that outlived SIGKILL and were given up: pid and name.
     pub left_behind: Vec<(u32, String)>,
     /// What went wrong beside the workers, such as output that could not be shown; a line each, for people.
@@ -120,6 +155,8 @@ impl RunProcsResult {
             stdouts: PerRank::filled(local_world_size, None),
             stderrs: PerRank::filled(local_world_size, None),
             workers: PerRank::filled(local_world_size, worker),
+            stop_reason: None,
+            stall: None,
             left_behind: Vec::new(),
             warnings: Vec::new(),
             drained: false,
@@ -150,7 +187,7 @@ pub(crate) fn cause(life: Life, signalled: bool, failed_before_stop: bool) -> Ca
 pub(crate) fn state(reason: Option<StopReason>, any_failure: bool) -> RunState {
     match reason {
         _ if any_failure => RunState::Failed,
-        Some(StopReason::Failure | StopReason::StartFailed) => RunState::Failed,
+        Some(StopReason::Failure | StopReason::StartFailed | StopReason::Stalled) => RunState::Failed,
         Some(StopReason::Requested) => RunState::Stopped,
         Some(StopReason::Leftovers) | None => RunState::Succeeded,
     }
@@ -185,5 +222,6 @@ mod tests {
         assert_eq!(state(Some(StopReason::Requested), false), RunState::Stopped);
         assert_eq!(state(Some(StopReason::Requested), true), RunState::Failed);
         assert_eq!(state(Some(StopReason::Leftovers), false), RunState::Succeeded);
+        assert_eq!(state(Some(StopReason::Stalled), false), RunState::Failed);
     }
 }

@@ -1,4 +1,4 @@
-//! How a group is stopped: [`StopPolicy`]. Not here: stopping it (`machine`).
+//! How a group is stopped, and when it counts as stalled: [`StopPolicy`], [`StallPolicy`]. Not here: stopping it (`machine`).
 
 use std::time::Duration;
 
@@ -27,6 +27,27 @@ pub enum Descendants {
     Keep,
 }
 
+/// When a group counts as stalled, and what is done first then.
+///
+/// A sign of life is a change of a captured output file, or of a heartbeat file, of any worker, or a worker's end. Where no
+/// output is captured, the first heartbeat begins the watch. Time in which the group is suspended does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StallPolicy {
+    /// How long no worker may give a sign of life.
+    pub timeout: Duration,
+    /// The step before the death signal; the policy's own [`StopPolicy::dump`] is not used then.
+    pub dump: DumpStep,
+}
+
+impl StallPolicy {
+    /// With SIGABRT, and 5 s for it: by it a Python worker with `faulthandler` writes its stacks, and others leave a core
+    /// dump. It is what systemd sends to a service that has stalled.
+    #[must_use]
+    pub fn new(timeout: Duration) -> Self {
+        Self { timeout, dump: DumpStep { signal: Signal::ABRT, timeout: Duration::from_secs(5) } }
+    }
+}
+
 /// A signal before the death signal, for workers that hang to write where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DumpStep {
@@ -41,6 +62,11 @@ pub struct DumpStep {
 /// The times count once for the whole group, and the same for each reason to stop it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopPolicy {
+    /// How long after the first failure nothing is sent, so that workers that are failing too can say why; 50 ms unless
+    /// chosen otherwise, 0 for none.
+    ///
+    /// A worker that ends in it is a failure of its own. It ends when all workers have ended, or the stop is asked for.
+    pub settle_time: Duration,
     /// Who gets the death signal when.
     pub order: StopOrder,
     /// A step before the death signal; none unless chosen.
@@ -64,6 +90,7 @@ pub struct StopPolicy {
 impl Default for StopPolicy {
     fn default() -> Self {
         Self {
+            settle_time: Duration::from_millis(50),
             order: StopOrder::default(),
             dump: None,
             death_signal: Signal::TERM,

@@ -8,8 +8,8 @@ use rankrun_logs::LogsDest;
 use rankrun_process::{Exit, Usage};
 use rankrun_types::PerRank;
 
-use crate::machine::{Machine, StopReason};
-use crate::outcome::{Cause, RunProcsResult, WorkerReport, cause, state};
+use crate::machine::Machine;
+use crate::outcome::{Cause, RunProcsResult, StopReason, WorkerReport, cause, state};
 
 /// How many of a failed worker's last lines of standard error its failure carries.
 const STDERR_TAIL_LINES: usize = 10;
@@ -68,6 +68,8 @@ pub(crate) fn result(
         stdouts: dest.stdouts.clone(),
         stderrs: dest.stderrs.clone(),
         workers,
+        stop_reason: machine.reason(),
+        stall: None,
         left_behind: Vec::new(),
         warnings: Vec::new(),
         drained: machine.drained(),

@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use rankrun_logs::{ColorChoice, Consoles, Env, LineFilter, LogSize, LogsSpecs, PrefixTemplate, Progress};
 use rankrun_process::Orphans;
 use rankrun_types::{MAX_LOCAL_RANK, PerRank};
 
+use crate::events::GroupEvent;
 use crate::placement::Placement;
-use crate::policy::StopPolicy;
+use crate::policy::{StallPolicy, StopPolicy};
 
 /// What each worker of a group runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +82,8 @@ pub struct GroupSpec {
     pub(crate) control_group: bool,
     pub(crate) log_max_size: Option<LogSize>,
     pub(crate) pty: bool,
+    pub(crate) stall_policy: Option<StallPolicy>,
+    pub(crate) events: Option<Sender<GroupEvent>>,
 }
 
 impl GroupSpec {
@@ -123,6 +127,8 @@ impl GroupSpec {
             control_group: false,
             log_max_size: None,
             pty: false,
+            stall_policy: None,
+            events: None,
         })
     }
 
@@ -259,6 +265,26 @@ impl GroupSpec {
     #[must_use]
     pub fn pty(mut self, pty: bool) -> Self {
         self.pty = pty;
+        self
+    }
+
+    /// Sets after how long without a sign of life the group counts as stalled, which is a failure; never unless set.
+    ///
+    /// Each worker then has a file of its own in `RANKRUN_HEARTBEAT_FILE`: creating it, or setting its time, is a sign of
+    /// life, as is output that goes to a file. Looks at each of these files at most every 10 ms and at least every second.
+    #[must_use]
+    pub fn stall_policy(mut self, policy: StallPolicy) -> Self {
+        self.stall_policy = Some(policy);
+        self
+    }
+
+    /// Sets where what happens is told as it happens; nowhere unless set.
+    ///
+    /// The sender is dropped when the group has ended. Sending never blocks; what nobody takes is kept in memory, some
+    /// hundred bytes for each worker.
+    #[must_use]
+    pub fn events(mut self, events: Sender<GroupEvent>) -> Self {
+        self.events = Some(events);
         self
     }
 

@@ -4,7 +4,7 @@
 //! process and its process group, held by pidfd), [`SignalWatcher`] (signals to this program as a readable file
 //! descriptor), [`Tree`] (what a group's processes started and left), [`ControlGroup`] (which holds them together, where one
 //! can be had), [`Guardian`] (ends what is left when this program is killed), [`Handover`] (what a program gives itself when
-//! it is executed again).
+//! it is executed again), [`ProcessState`] (what a process does now).
 //! It is the only crate of rankrun with `unsafe` code, and each block says why it is sound.
 //! Not here: what a group of workers should do when one of them ends (`rankrun-context`), and log files.
 //!
@@ -31,6 +31,7 @@ mod cpus;
 mod entry;
 mod guardian;
 mod handover;
+mod inspect;
 mod limit;
 mod numa;
 mod placement;
@@ -49,6 +50,7 @@ pub use guardian::Guardian;
 #[doc(hidden)]
 pub use handover::BEFORE_MAIN;
 pub use handover::{Handover, HandoverError, TakenAt, is_handover_pending, take_handover};
+pub use inspect::{ProcessState, RunningState};
 pub use limit::{Limit, LimitError, ParseLimitError, ParseResourceError, Resource, raise_open_files};
 pub use numa::{NumaBinding, NumaError, NumaTopology, ParseNumaBindingError};
 pub use spawn::{SpawnError, SpawnStep, Spawner};

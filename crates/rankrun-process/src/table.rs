@@ -194,7 +194,8 @@ fn is_within_exec(pid: u32) -> bool {
     field(26) == Some(0) && field(9).is_some_and(|flags| flags & (PF_EXITING | PF_KTHREAD) == 0)
 }
 
-fn parse(pid: u32, stat: &[u8]) -> Option<Entry> {
+/// What a process's stat file says; `None` if it is none.
+pub(crate) fn parse(pid: u32, stat: &[u8]) -> Option<Entry> {
     // The name, in parentheses, may itself hold spaces and parentheses: what counts is after the last one.
     let (open, close) = (stat.iter().position(|byte| *byte == b'(')?, stat.iter().rposition(|byte| *byte == b')')?);
     let name = String::from_utf8_lossy(stat.get(open + 1..close)?).into_owned();

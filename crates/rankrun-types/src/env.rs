@@ -1,6 +1,6 @@
 //! The names of the environment variables that a worker gets from its launcher.
 //!
-//! They are torchrun's, so that a script written for torchrun finds what it looks for, and one of ours.
+//! They are torchrun's, so that a script written for torchrun finds what it looks for, and two of ours.
 
 /// The worker's index among the workers of this host, from 0.
 pub const LOCAL_RANK: &str = "LOCAL_RANK";
@@ -32,6 +32,9 @@ pub const TORCHELASTIC_RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 pub const TORCHELASTIC_MAX_RESTARTS: &str = "TORCHELASTIC_MAX_RESTARTS";
 /// Where the worker writes its error file.
 pub const TORCHELASTIC_ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
+/// A file by which the worker can show that it makes progress: creating it or setting its time counts. Only where
+/// somebody watches for stalls.
+pub const RANKRUN_HEARTBEAT_FILE: &str = "RANKRUN_HEARTBEAT_FILE";
 /// The cookies of the groups that a process belongs to, outermost first, separated by `:`.
 ///
 /// A worker's descendants inherit it, so that what a group started can be told from what it did not.

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use rankrun_context::{Entrypoint, GroupSpec, GroupSpecError, PContext, Placement, StartError, StopPolicy};
+use rankrun_context::{
+    Entrypoint, GroupEvent, GroupSpec, GroupSpecError, PContext, Placement, StallPolicy, StartError, StopPolicy,
+};
 use rankrun_logs::{
     ColorChoice, Consoles, DefaultLogsSpecs, Env, LineFilter, LineFilterError, LogSize, LogsSpecs, PrefixTemplate,
     Progress,
@@ -60,6 +63,8 @@ pub struct WorkerGroup {
     orphans: Orphans,
     guardian: bool,
     control_group: bool,
+    stall_policy: Option<StallPolicy>,
+    events: Option<Sender<GroupEvent>>,
     error: Option<RankMapError>,
 }
 
@@ -98,6 +103,8 @@ impl WorkerGroup {
             orphans: Orphans::Leave,
             guardian: false,
             control_group: false,
+            stall_policy: None,
+            events: None,
             error: None,
         }
     }
@@ -317,6 +324,44 @@ impl WorkerGroup {
         self
     }
 
+    /// Sets how long after the first failure nothing is sent, so that workers that are failing too can say why; 50 ms
+    /// unless set, 0 for none.
+    #[must_use]
+    pub fn settle_time(mut self, settle_time: Duration) -> Self {
+        self.stop_policy.settle_time = settle_time;
+        self
+    }
+
+    /// Sets after how long without a sign of life the group counts as stalled, which is a failure; never unless set.
+    ///
+    /// See [`GroupSpec::stall_policy`].
+    #[must_use]
+    pub fn stall_policy(mut self, policy: StallPolicy) -> Self {
+        self.stall_policy = Some(policy);
+        self
+    }
+
+    /// Sets where what happens to the group is told as it happens; nowhere unless set.
+    ///
+    /// The channel ends when the group has ended; sending to it never blocks the group.
+    ///
+    /// ```
+    /// use rankrun::{Entrypoint, GroupEventKind, RunState, WorkerGroup, start_processes};
+    ///
+    /// let (sender, events) = std::sync::mpsc::channel();
+    /// let group = WorkerGroup::new("trainer", Entrypoint::binary("true"), 2).events(sender);
+    /// let _context = start_processes(group)?;
+    /// let told: Vec<_> = events.iter().map(|event| event.kind).collect();
+    /// assert!(matches!(told[0], GroupEventKind::Started { local_rank: 0, .. }));
+    /// assert_eq!(told.last(), Some(&GroupEventKind::Ended { state: RunState::Succeeded }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn events(mut self, events: Sender<GroupEvent>) -> Self {
+        self.events = Some(events);
+        self
+    }
+
     /// Sets all of how the group is stopped.
     #[must_use]
     pub fn stop_policy(mut self, policy: StopPolicy) -> Self {
@@ -374,6 +419,14 @@ impl WorkerGroup {
         let spec = spec.stop_policy(self.stop_policy).orphans(self.orphans).guardian(self.guardian).pty(self.pty);
         let spec = spec.control_group(self.control_group);
         let spec = spec.placements(self.placements)?;
+        let spec = match self.stall_policy {
+            Some(policy) => spec.stall_policy(policy),
+            None => spec,
+        };
+        let spec = match self.events {
+            Some(events) => spec.events(events),
+            None => spec,
+        };
         let spec = match self.log_max_size {
             Some(size) => spec.log_max_size(size),
             None => spec,

@@ -62,8 +62,9 @@ mod group;
 
 pub use group::{StartProcessesError, WorkerGroup, start_processes};
 pub use rankrun_context::{
-    Cause, Descendants, DumpStep, Entrypoint, GroupSpec, GroupSpecError, PContext, Placement, RunProcsResult, RunState,
-    SignalPlan, StartError, StartHint, Stdin, StopOrder, StopPolicy, WaitError, WorkerReport,
+    Cause, Descendants, DumpStep, Entrypoint, GroupEvent, GroupEventKind, GroupSpec, GroupSpecError, PContext,
+    Placement, RunProcsResult, RunState, SignalPlan, SignalTarget, Stall, StallPolicy, StalledProcess, StartError,
+    StartHint, Stdin, StopOrder, StopPolicy, StopReason, WaitError, WorkerReport,
 };
 pub use rankrun_errors::{
     ChildFailedError, ErrorHandler, NoFailuresError, ProcessFailure, SignalException, record, record_main,
