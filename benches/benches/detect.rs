@@ -114,6 +114,7 @@ impl Bench {
         let group = WorkerGroup::new("bench", Entrypoint::binary("/usr/bin/env"), WORKERS)
             .args_by_rank(|local_rank| self.args(local_rank))
             .redirects(redirects)
+            .settle_time(Duration::ZERO)
             .log_dir(&log_dir);
         let context = start_processes(group)?;
         let pids: Vec<i32> = context.pids().into_iter().flat_map(|pids| pids.values()).map(|pid| *pid as i32).collect();

@@ -11,6 +11,7 @@ use crate::help::{self, command};
 use crate::output::OutputArgs;
 use crate::pet;
 use crate::placement::PlacementArgs;
+use crate::records::RecordArgs;
 use crate::torchrun_args::{EntryArgs, SizeArgs, TakenArgs};
 use crate::values::{SignalList, parse_catchable, parse_seconds, parse_signals, parse_text};
 use rankrun::{LogSize, Signal, StdSpec};
@@ -109,6 +110,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) placement: PlacementArgs,
+
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
 
     /// The program, or the module, and its arguments: options after it are its own
     #[arg(
@@ -224,6 +228,8 @@ mod tests {
             (&["--signals-to-handle", "KILL", "true"], &["SIGKILL cannot be caught"]),
             (&["--signals-to-forward", "USR1,STOP", "true"], &["--signals-to-forward", "SIGSTOP cannot be caught"]),
             (&["--dump-signal", "99", "true"], &["--dump-signal", "`99`", "1 to 64"]),
+            (&["--settle-time", "-1", "true"], &["--settle-time", "0 or more"]),
+            (&["--stall-timeout", "soon", "true"], &["--stall-timeout", "'soon'", "0 or more"]),
             (&["--dump-timeout", "-3", "true"], &["--dump-timeout", "0 or more"]),
             (&["--stop-order", "random", "true"], &["--stop-order", "leader-then-group", "group"]),
             (&["--numa-binding", "tile", "true"], &["--numa-binding", "node", "core-complex"]),

@@ -10,6 +10,8 @@ pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const FAILED_BEFORE_STOP: u8 = 1;
 /// The command line is wrong; nothing was started.
 pub(crate) const USAGE: u8 = 2;
+/// No worker made progress for longer than --stall-timeout. The number is that of `timeout`.
+pub(crate) const STALLED: u8 = 124;
 /// rankrun itself failed: log directory, file descriptors, processes. The number is that of `env`, `timeout`, `docker run`.
 pub(crate) const LAUNCHER_FAILED: u8 = 125;
 /// The program was found but cannot be executed.

@@ -61,7 +61,7 @@ one holds. PET_NPROC_PER_NODE=4 in the environment is --nproc-per-node 4, and so
 options. They mean that as the first argument only; a program of such a name is started by `rankrun -- logs` or \
 `rankrun ./logs`.
 
-Exit code: 0 if all workers exit 0; else that of the worker that failed first (128+n for signal n); 2 wrong usage, 125 \
+Exit code: 0 if all workers exit 0; else that of the worker that failed first (128+n for signal n); 2 wrong usage, 124 stalled, 125 \
 rankrun failed, 126 PROGRAM not executable, 127 PROGRAM not found, 128+n stopped by signal n.";
 
 /// The command line of a launch.

@@ -17,6 +17,7 @@ mod output;
 mod pet;
 mod placement;
 mod plan;
+mod records;
 mod run;
 mod torchrun_args;
 mod values;

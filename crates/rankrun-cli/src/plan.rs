@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use rankrun::{
-    Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, Std, StdSpec,
-    StopOrder, StopPolicy, env,
+    Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, StallPolicy, Std,
+    StdSpec, StopOrder, StopPolicy, env,
 };
 
 use crate::args::{Args, StopOrderArg};
@@ -16,6 +16,7 @@ use crate::exit_code;
 use crate::nproc::{Hardware, NprocError};
 use crate::output::{self, OutputEnv, OutputPlan, RankFilterError};
 use crate::placement::{self, PlacementError};
+use crate::records::BLIND_WATCH;
 use crate::values::SignalList;
 
 /// Where ranks of one host meet unless MASTER_ADDR says otherwise.
@@ -79,6 +80,7 @@ pub(crate) struct Plan {
     pub(crate) log_dir: Option<PathBuf>,
     pub(crate) log_max_size: Option<LogSize>,
     pub(crate) stop_policy: StopPolicy,
+    pub(crate) stall_policy: Option<StallPolicy>,
     pub(crate) signals: SignalPlan,
     pub(crate) control_group: bool,
     pub(crate) placements: PerRank<Placement>,
@@ -193,7 +195,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         }
         envs
     });
-    let plan = Plan {
+    let mut plan = Plan {
         role: args.role.clone(),
         program,
         args: worker_args,
@@ -204,12 +206,16 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         log_dir: args.log_dir.clone(),
         log_max_size: args.log_max_size,
         stop_policy: stop_policy(args),
+        stall_policy: args.records.stall_policy(args.dump_signal, args.dump_timeout),
         signals: signals(args),
         control_group: !args.no_cgroup,
         placements,
         output,
         warnings,
     };
+    if plan.stall_policy.is_some() && !plan.captures_output() {
+        plan.warnings.push(BLIND_WATCH.to_owned());
+    }
     if plan.output.pty && !plan.captures_output() {
         return Ok(plan.with_warning("--pty has no effect: no output goes to files (see --tee and --redirects)"));
     }
@@ -222,6 +228,7 @@ fn is_port(text: &OsStr) -> bool {
 
 fn stop_policy(args: &Args) -> StopPolicy {
     StopPolicy {
+        settle_time: args.records.settle_time,
         order: match args.stop_order {
             StopOrderArg::LeaderThenGroup => StopOrder::LeaderThenGroup,
             StopOrderArg::Group => StopOrder::Group,
@@ -340,6 +347,23 @@ mod tests {
         let expected =
             StopPolicy { order: StopOrder::Group, dump, descendants: Descendants::Keep, ..StopPolicy::default() };
         assert_eq!(plan.stop_policy, expected);
+    }
+
+    #[test]
+    fn a_stall_is_dumped_with_the_dump_signal_or_sigabrt() {
+        let stall = |line: &[&str]| resolve(&args(line), &surroundings()).unwrap().stall_policy;
+        assert_eq!(stall(&["true"]), None);
+        assert_eq!(stall(&["--stall-timeout", "0", "true"]), None);
+        assert_eq!(stall(&["--stall-timeout", "60", "true"]), Some(StallPolicy::new(Duration::from_secs(60))));
+        let line = ["--stall-timeout", "60", "--dump-signal", "USR1", "--dump-timeout", "1", "true"];
+        assert_eq!(stall(&line).unwrap().dump, DumpStep { signal: Signal::USR1, timeout: Duration::from_secs(1) });
+    }
+
+    #[test]
+    fn a_watch_that_sees_no_output_is_told_of() {
+        let warnings = |line: &[&str]| resolve(&args(line), &surroundings()).unwrap().warnings;
+        assert_eq!(warnings(&["--stall-timeout", "60", "true"]), [BLIND_WATCH]);
+        assert_eq!(warnings(&["--stall-timeout", "60", "-r", "1", "true"]), [""; 0]);
     }
 
     #[test]

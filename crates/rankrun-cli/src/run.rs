@@ -10,6 +10,7 @@ use rankrun::{
 use crate::console::{self, say};
 use crate::exit_code;
 use crate::plan::Plan;
+use crate::records::stall_report;
 
 /// Runs the group and returns the exit code.
 pub(crate) fn run(plan: Plan) -> u8 {
@@ -62,6 +63,10 @@ fn supervise(
         .control_group(plan.control_group);
     let group = match plan.log_max_size {
         Some(size) => group.log_max_size(size),
+        None => group,
+    };
+    let group = match plan.stall_policy {
+        Some(policy) => group.stall_policy(policy),
         None => group,
     };
     let mut context = PContext::new(plan.output.apply(group).into_spec()?)?;
@@ -124,7 +129,12 @@ fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
     for (pid, name) in &result.left_behind {
         say(&format!("process {pid} ({name}), which a worker had started, is still there after SIGKILL"));
     }
+    if let Some(stall) = &result.stall {
+        console::print(&stall_report(&plan.role, &host_name(), stall));
+    }
     match result.state {
+        // A worker that had recorded its failure before is the reason, and is reported below.
+        RunState::Failed if result.stall.is_some() && result.failures.is_empty() => exit_code::STALLED,
         RunState::Succeeded => exit_code::SUCCESS,
         RunState::Stopped => match signal {
             Some(signal) => {
