@@ -1,6 +1,7 @@
 //! How a tail shows what it follows: [`TailOptions`], [`Progress`], [`ColorChoice`]. Not here: doing it (`lines`,
 //! `tail`).
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -57,6 +58,23 @@ pub struct TailOptions {
     pub(crate) timer: bool,
     pub(crate) health: Option<LogHealth>,
     pub(crate) filters: Vec<(SinkId, PathBuf, Arc<LineFilter>)>,
+    pub(crate) status: Option<StatusLine>,
+}
+
+/// What says the text of a status line.
+#[derive(Clone)]
+pub(crate) struct StatusLine(Arc<dyn Fn() -> String + Send + Sync>);
+
+impl StatusLine {
+    pub(crate) fn text(&self) -> String {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for StatusLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StatusLine(..)")
+    }
 }
 
 impl TailOptions {
@@ -87,6 +105,18 @@ impl TailOptions {
     #[must_use]
     pub fn filter(mut self, sink: SinkId, file: impl Into<PathBuf>, filter: LineFilter) -> Self {
         self.filters.push((sink, file.into(), Arc::new(filter)));
+        self
+    }
+
+    /// Shows a text in the last row of the terminal, below all lines; where there is no terminal, nowhere.
+    ///
+    /// On stderr if that is a terminal, else on stdout. `text` is called in the tail's thread once a second, first after a
+    /// second, and must not block; an empty text shows nothing. Of a text that is too wide the beginning is shown. The
+    /// row is gone when the tail has ended. What others write to the terminal stays whole, but so may what the row showed
+    /// right of it.
+    #[must_use]
+    pub fn status_line(mut self, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.status = Some(StatusLine(Arc::new(text)));
         self
     }
 

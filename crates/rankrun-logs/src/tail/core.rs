@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use super::row::{self, Frame, Row};
+use super::row::{self, Bar, Frame, Row};
 use crate::lines::{Lines, Shape};
 use crate::prefix::LinePrefix;
 
@@ -73,13 +73,20 @@ struct Output {
     sources: Vec<usize>,
     /// Where among `sources` the next turn begins.
     turn: usize,
-    /// Of a terminal on which progress bars live.
+    /// Of a terminal on which progress bars live or a status is shown.
     row: Option<Row>,
+    /// Progress bars live in the row.
+    live: bool,
 }
 
 impl Output {
     fn takes_more(&self) -> bool {
         !self.closed && self.pending.len() - self.written < HIGH_WATER
+    }
+
+    /// The sources whose progress bars may be in the row.
+    fn bars(&self) -> &[usize] {
+        if self.live { &self.sources } else { &[] }
     }
 
     /// The buffer to append to; what was written is dropped first, once that is most of it.
@@ -118,7 +125,7 @@ impl Output {
 impl TailCore {
     /// A core with these sources and as many outputs as `live` has; true for those on which progress bars live.
     pub(crate) fn new(sources: Vec<CoreSource>, live: &[bool]) -> Self {
-        let output = |live: &bool| Output { row: live.then(Row::default), ..Output::default() };
+        let output = |live: &bool| Output { row: live.then(Row::default), live: *live, ..Output::default() };
         let mut core = Self { sources: Vec::new(), outputs: live.iter().map(output).collect() };
         for (i, source) in sources.into_iter().enumerate() {
             core.outputs[source.output].sources.push(i);
@@ -199,24 +206,50 @@ impl TailCore {
     pub(crate) fn wants_draw(&self, output: usize) -> bool {
         let output = &self.outputs[output];
         let idle = !output.closed && output.pending.len() == output.written;
-        let wants = |row: &Row| row.wants_draw(&output.sources, |source| self.sources[source].frame());
+        let wants = |row: &Row| row.wants_draw(output.bars(), |source| self.sources[source].frame());
         idle && output.row.as_ref().is_some_and(wants)
     }
 
-    /// Draws the newest state of the progress bar whose turn it is, in a row of `columns`.
+    /// Draws the status, and the newest state of the progress bar whose turn it is, in a row of `columns`.
     pub(crate) fn draw(&mut self, output: usize, columns: usize) {
         if !self.wants_draw(output) {
             return;
         }
         let output = &mut self.outputs[output];
+        let Some(mut row) = output.row.take() else { return };
+        let frame = |source: usize| self.sources[source].frame();
+        let next = row.next(output.bars(), frame).or_else(|| row.current(frame).filter(|_| row.wants_status()));
+        if next.is_some() || row.wants_status() {
+            let bar = next.map(|source| {
+                let source = &self.sources[source];
+                Bar {
+                    prefix: &source.shown_prefix,
+                    prefix_columns: source.prefix.width() + source.pad,
+                    frame: source.lines.frame().unwrap_or_default(),
+                }
+            });
+            row::draw(row.take_status(), bar, columns, output.buffer());
+            row.shown = true;
+            if let Some(source) = next {
+                self.sources[source].lines.frame_shown();
+            }
+        }
+        output.row = Some(row);
+    }
+
+    /// Sets what stands in the last row of an output, which is a terminal; an empty text is for none.
+    pub(crate) fn set_status(&mut self, output: usize, text: &str) {
+        self.outputs[output].row.get_or_insert_default().set_status(text.as_bytes());
+    }
+
+    /// Erases the status, at the end, when no progress bar is left.
+    pub(crate) fn clear_status(&mut self, output: usize) {
+        let output = &mut self.outputs[output];
         let Some(row) = &mut output.row else { return };
-        let Some(source) = row.next(&output.sources, |source| self.sources[source].frame()) else { return };
-        row.shown = true;
-        let source = &mut self.sources[source];
-        let width = source.prefix.width() + source.pad;
-        let frame = source.lines.frame().unwrap_or_default();
-        row::draw(&source.shown_prefix, width, frame, columns, output.buffer());
-        source.lines.frame_shown();
+        row.set_status(b"");
+        if std::mem::take(&mut row.shown) && !output.closed {
+            output.buffer().extend_from_slice(row::ERASE);
+        }
     }
 
     /// The output of a source.
@@ -274,6 +307,8 @@ mod tests {
         Close(usize),
         /// Time has come to draw in a terminal's last row.
         Draw,
+        /// The status of so many seconds.
+        Status(u8),
     }
 
     /// Output 0 is a terminal, output 1 is not.
@@ -290,6 +325,7 @@ mod tests {
             30 => (any::<usize>(), 0..100_000_usize).prop_map(|(output, n)| Step::Write(output, n)),
             1 => any::<usize>().prop_map(Step::Close),
             20 => Just(Step::Draw),
+            3 => any::<u8>().prop_map(Step::Status),
         ];
         prop::collection::vec(step, 0..60)
     }
@@ -406,6 +442,7 @@ mod tests {
                     Step::Write(output, limit) => world.write(output % 2, limit),
                     Step::Close(output) => world.core.close(output % 2),
                     Step::Draw => world.core.draw(0, 40),
+                    Step::Status(seconds) => world.core.set_status(0, &format!("running {seconds} s")),
                 }
                 // Bounded: the high water mark, a chunk, and prefixes and resets of at most seven bytes for each byte of it.
                 prop_assert!((0..2).all(|output| world.core.pending(output).len() <= HIGH_WATER + 900_000));
@@ -420,6 +457,7 @@ mod tests {
             for source in 0..world.files.len() {
                 world.core.finish_line(source);
             }
+            world.core.clear_status(0);
             world.write(0, usize::MAX);
             world.write(1, usize::MAX);
 

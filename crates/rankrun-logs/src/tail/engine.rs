@@ -25,6 +25,7 @@ use super::outputs::{Output, Plan};
 use super::watch::{Told, Watcher};
 use super::{DrainOutcome, IncompleteDrain, Request, Shared, lock};
 use crate::health::{LogHealth, PAUSE};
+use crate::options::StatusLine;
 use crate::sparse::data_from;
 
 /// How much is read of a file at once, in bytes.
@@ -33,6 +34,9 @@ const CHUNK: usize = 64 * 1024;
 /// The time between looks at a file that is being written to, and the longest where there are no watches.
 const TICK: Duration = Duration::from_millis(1);
 const LONGEST_TICK: Duration = Duration::from_millis(20);
+
+/// The time between two looks at the status.
+const STATUS: Duration = Duration::from_secs(1);
 
 /// The time between two draws of a progress bar.
 const DRAW: Duration = Duration::from_millis(100);
@@ -46,6 +50,7 @@ pub(super) struct Engine {
     /// Which sources are of each source that was given, for what is told of those.
     given: Vec<Vec<usize>>,
     last_draw: Instant,
+    status: Option<Status>,
     watcher: Option<Watcher>,
     buffer: Box<[u8]>,
     tick: Tick,
@@ -69,6 +74,14 @@ struct Followed {
     /// How far to read at the end.
     target: Option<u64>,
     dead: bool,
+}
+
+/// What is shown below all lines.
+struct Status {
+    line: StatusLine,
+    output: usize,
+    /// When to ask for its text again.
+    next: Instant,
 }
 
 struct Tick {
@@ -119,6 +132,7 @@ impl Engine {
             outputs: plan.outputs,
             given: plan.given,
             last_draw: Instant::now(),
+            status: plan.status.map(|(output, line)| Status { line, output, next: Instant::now() + STATUS }),
             watcher,
             buffer: vec![0; CHUNK].into(),
             tick: Tick { next: None, interval: TICK },
@@ -142,6 +156,7 @@ impl Engine {
                 self.read(source, now);
             }
             self.flush();
+            self.ask_status(Instant::now());
             self.draw(Instant::now());
             self.check_health(Instant::now());
             if let Some(outcome) = self.ended(Instant::now()) {
@@ -305,6 +320,18 @@ impl Engine {
         }
     }
 
+    /// Asks what the status is, if it is time.
+    fn ask_status(&mut self, now: Instant) {
+        let Some(status) = self.status.as_mut().filter(|status| status.next <= now) else { return };
+        // Not twice in a row where it could not be asked for a while.
+        status.next = now + STATUS;
+        if self.core.is_closed(status.output) {
+            self.status = None;
+        } else {
+            self.core.set_status(status.output, &status.line.text());
+        }
+    }
+
     /// Shows the newest state of progress bars, if it is time.
     fn draw(&mut self, now: Instant) {
         if self.draw_at().is_none_or(|at| at > now) {
@@ -347,6 +374,9 @@ impl Engine {
             for source in 0..self.files.len() {
                 self.core.mark_clean(source);
                 self.core.finish_line(source);
+            }
+            if let Some(status) = self.status.take() {
+                self.core.clear_status(status.output);
             }
             self.flush();
         }
@@ -448,7 +478,9 @@ impl Engine {
     fn until_next(&self) -> Option<Duration> {
         let deadline = self.ending.as_ref().map(|ending| ending.request.deadline);
         let health = self.health.as_ref().and_then(|health| health.look_at);
-        let next = [self.tick.next, deadline, self.idle_until(), self.draw_at(), health].into_iter().flatten().min();
+        let status = self.status.as_ref().map(|status| status.next);
+        let next = [self.tick.next, deadline, self.idle_until(), self.draw_at(), health, status];
+        let next = next.into_iter().flatten().min();
         next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 }

@@ -12,7 +12,7 @@ use super::core::CoreSource;
 use super::{Consoles, IncompleteDrain, SinkId, TailError, TailSource, open_source};
 use crate::lines::Shape;
 use crate::open::open_log;
-use crate::options::{ColorChoice, Progress, TailOptions};
+use crate::options::{ColorChoice, Progress, StatusLine, TailOptions};
 
 /// A console or a file of chosen lines.
 pub(super) struct Output {
@@ -91,6 +91,8 @@ pub(super) struct Plan {
     pub(super) files: Vec<(PathBuf, File)>,
     /// Which of `sources` each given source has become.
     pub(super) given: Vec<Vec<usize>>,
+    /// Which output has the status.
+    pub(super) status: Option<(usize, StatusLine)>,
 }
 
 impl Plan {
@@ -98,12 +100,16 @@ impl Plan {
     pub(super) fn new(given: Vec<TailSource>, consoles: Consoles, options: &TailOptions) -> Result<Self, TailError> {
         let (stdout, stderr) = (Console::new(consoles.stdout), Console::new(consoles.stderr));
         let one = stdout.is_same(&stderr);
-        let mut plan = Self { outputs: Vec::new(), sources: Vec::new(), files: Vec::new(), given: Vec::new() };
+        let mut plan =
+            Self { outputs: Vec::new(), sources: Vec::new(), files: Vec::new(), given: Vec::new(), status: None };
         plan.outputs.push(Output::console(SinkId::Stdout, stdout, options));
         if !one {
             plan.outputs.push(Output::console(SinkId::Stderr, stderr, options));
         }
         let last_console = plan.outputs.len() - 1;
+        // Where messages go, if a person sees them there.
+        let terminal = (0..=last_console).rev().find(|output| plan.outputs[*output].console.is_terminal());
+        plan.status = terminal.zip(options.status.clone());
         for (_, path, _) in &options.filters {
             plan.outputs.push(Output::filtered(path)?);
         }
