@@ -19,6 +19,7 @@ fn run_in(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> Output {
     launcher.args(args).run_with_timeout(LIMIT)
 }
 
+#[expect(clippy::unwrap_used, reason = "a temporary directory can be written to")]
 fn scripts() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("pkg")).unwrap();
@@ -115,4 +116,44 @@ fn completions_and_man_pages_come_from_the_command_itself() {
         assert!(fs::read_to_string(dir.path().join(page)).unwrap().starts_with(".ie"), "{page}");
     }
     assert_eq!(run_in(dir.path(), &["--", "completions"], &[]).code, Some(127), "a program of that name");
+}
+
+#[test]
+fn fixed_nodes_give_ranks_and_what_is_dynamic_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = ["sh", "-c", "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT"];
+    let run = |line: &str| run_in(dir.path(), &[&line.split(' ').collect::<Vec<_>>()[..], &script].concat(), &[]);
+    let two = "--nnodes=2 --node-rank=1 --nproc-per-node=2";
+    let output = run(&format!("{two} --master-addr=node0 --master-port=1234"));
+    assert_eq!(output.sorted_stdout_lines(), ["2 0 4 1 node0 1234", "3 1 4 1 node0 1234"], "{output}");
+    let output = run(&format!("{two} --rdzv-backend=c10d --rdzv-endpoint=node0 --rdzv-id=7"));
+    assert_eq!(output.sorted_stdout_lines(), ["2 0 4 1 node0 29400", "3 1 4 1 node0 29400"], "{output}");
+    for (line, words) in [
+        ("--nnodes=1:4 --rdzv-backend=c10d --rdzv-endpoint=node0", &["'1:4'", "--nnodes", "fixed number"][..]),
+        ("--nnodes=2 --rdzv-backend=etcd --rdzv-endpoint=node0:2379", &["'etcd'", "--rdzv-backend", "static or c10d"]),
+        ("--standalone --nnodes=2", &["--standalone", "--nnodes 2"]),
+        ("--nnodes=2 --node-rank=2 --master-addr=node0", &["--node-rank", "2"]),
+        ("--nnodes=2 --node-rank=0 --rdzv-endpoint=node0:0", &["--rdzv-endpoint", "port 0"]),
+        ("--rdzv-endpoint=node0:x", &["--rdzv-endpoint", "'node0:x'"]),
+    ] {
+        let output = run(line);
+        let text = output.stderr_text();
+        assert_eq!((output.code, text.lines().count()), (Some(2), 1), "{line}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{line}: `{word}` not in {text}");
+        }
+    }
+}
+
+#[test]
+fn threads_are_shared_out_and_that_is_said_once() {
+    let run = |args: &[&str]| {
+        let launcher = Launcher::rankrun().env_remove("OMP_NUM_THREADS").args(args);
+        launcher.args(["sh", "-c", "echo $OMP_NUM_THREADS"]).run_with_timeout(LIMIT)
+    };
+    let output = run(&["-n", "64"]);
+    assert_eq!((output.stdout_text(), output.stderr_text().lines().count()), ("1\n".repeat(64), 1), "{output}");
+    assert!(output.stderr_text().contains("OMP_NUM_THREADS=1") && output.stderr_text().contains("--omp-threads"));
+    let output = run(&["-n", "2", "--omp-threads", "3"]);
+    assert_eq!((output.stdout_text().as_str(), output.stderr_text().as_str()), ("3\n3\n", ""));
 }

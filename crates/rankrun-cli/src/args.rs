@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{FromArgMatches, Parser, ValueHint};
 
+use crate::environment::EnvironmentArgs;
 use crate::help::{self, command};
+use crate::nodes::NodesArgs;
 use crate::output::OutputArgs;
 use crate::pet;
 use crate::placement::PlacementArgs;
@@ -68,7 +70,13 @@ pub(crate) struct Args {
     pub(crate) signals_to_handle: Option<SignalList>,
 
     #[command(flatten)]
+    pub(crate) nodes: NodesArgs,
+
+    #[command(flatten)]
     pub(crate) taken: TakenArgs,
+
+    #[command(flatten)]
+    pub(crate) environment: EnvironmentArgs,
 
     /// How large each log file may become, such as 512k, 10M or 1G: its end is kept, and one line says how much was dropped
     #[arg(long, value_name = "SIZE", help_heading = "Log files")]
@@ -254,6 +262,15 @@ mod tests {
             (&["--event-log-handler", "console", "true"], &["--event-log-handler", "'console'", "null"]),
             (&["--logs-specs", "mine", "true"], &["--logs-specs", "Python", "--log-dir"]),
             (&["--log", "x", "true"], &["--log"]),
+            (&["--nnodes", "0", "true"], &["--nnodes", "'0'", "1 to 65536"]),
+            (&["--node-rank", "-1", "true"], &["-1"]),
+            (&["--node-rank", "first", "true"], &["--node-rank", "'first'"]),
+            (&["--master-addr", "", "true"], &["--master-addr", "not empty"]),
+            (&["--master-port", "70000", "true"], &["--master-port", "'70000'", "1 to 65535"]),
+            (&["--rdzv-conf", "timeout", "true"], &["--rdzv-conf", "'timeout'", "KEY=VALUE"]),
+            (&["--local-addr", "", "true"], &["--local-addr", "not empty"]),
+            (&["--topology", "pbs", "true"], &["--topology", "`pbs`", "slurm"]),
+            (&["--omp-threads", "0", "true"], &["--omp-threads", "'0'", "1 or more"]),
             (&["--bogus", "true"], &["--bogus"]),
             (&[], &["PROGRAM"]),
         ] {

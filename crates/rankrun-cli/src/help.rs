@@ -108,7 +108,18 @@ fn with_underscores(arg: Arg, long: &str) -> Arg {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn options_are_one_list_and_the_first_screen_has_no_other() {
+        let known: BTreeSet<String> =
+            command().get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect();
+        for name in TORCHRUN.iter().chain(FIRST).filter(|name| !["max-restarts", "dry-run"].contains(name)) {
+            assert!(known.contains(*name), "--{name}");
+        }
+    }
 
     #[test]
     fn man_pages_and_completions_have_every_option_with_its_text() {

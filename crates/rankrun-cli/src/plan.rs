@@ -9,18 +9,19 @@ use rankrun::{
     Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, StallPolicy, Std,
     StdSpec, StopOrder, StopPolicy, env,
 };
+use rankrun_launcher::{
+    Env, EnvInputs, MasterPort, TooFewDevicesError, Topology, TopologyError, WorkerEnvs, host_name, worker_envs,
+};
 
 use crate::args::{Args, StopOrderArg};
 use crate::entry::{self, Entry, EntryError};
 use crate::exit_code;
+use crate::nodes::NodesError;
 use crate::nproc::{Hardware, NprocError};
 use crate::output::{self, OutputEnv, OutputPlan, RankFilterError};
 use crate::placement::{self, PlacementError};
 use crate::records::BLIND_WATCH;
 use crate::values::SignalList;
-
-/// Where ranks of one host meet unless MASTER_ADDR says otherwise.
-const DEFAULT_MASTER_ADDR: &str = "127.0.0.1";
 
 /// The signals that stop a run, as torchrun has them.
 const STOP_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
@@ -28,21 +29,15 @@ const STOP_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signa
 /// The signals that are passed on, as mpirun and Slurm users expect.
 const FORWARD_SIGNALS: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
-/// Makes Python write each line at once, also to a file. Without it a teed line can be seconds late, and the last ones
-/// of a worker that is killed are lost.
-const PYTHONUNBUFFERED: &str = "PYTHONUNBUFFERED";
-
 /// What a plan depends on beside the command line.
 pub(crate) struct Surroundings {
     pub(crate) now: SystemTime,
     pub(crate) pid: u32,
-    pub(crate) master_addr: Option<OsString>,
-    pub(crate) master_port: Option<OsString>,
+    /// What workers inherit.
+    pub(crate) env: Env,
+    pub(crate) hostname: String,
     pub(crate) hardware: Hardware,
-    pub(crate) python_exec: Option<OsString>,
     pub(crate) output: OutputEnv,
-    /// Whether PYTHONUNBUFFERED is set, to whatever.
-    pub(crate) python_unbuffered: bool,
     /// Where the kernel describes the hardware: `/sys`, but for tests.
     pub(crate) sysfs: PathBuf,
     /// Finds a port that nobody listens on.
@@ -51,18 +46,18 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     pub(crate) fn of_this_process() -> Self {
-        let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let env: Env = std::env::vars_os().collect();
+        let sysfs = env.get(OsStr::new("RANKRUN_SYSFS")).filter(|root| !root.is_empty());
         Self {
             now: SystemTime::now(),
             pid: std::process::id(),
-            master_addr: given(env::MASTER_ADDR),
-            master_port: given(env::MASTER_PORT),
+            hostname: host_name(),
             hardware: Hardware::of_this_host(),
-            python_exec: given("PYTHON_EXEC"),
             output: OutputEnv::of_this_process(),
-            python_unbuffered: std::env::var_os(PYTHONUNBUFFERED).is_some(),
-            sysfs: given("RANKRUN_SYSFS").map_or(PathBuf::from("/sys"), PathBuf::from),
-            free_port: || TcpListener::bind((DEFAULT_MASTER_ADDR, 0))?.local_addr().map(|address| address.port()),
+            sysfs: sysfs.map_or(PathBuf::from("/sys"), PathBuf::from),
+            // On all addresses: rank 0 may listen on the one that others reach.
+            free_port: || TcpListener::bind(("0.0.0.0", 0))?.local_addr().map(|address| address.port()),
+            env,
         }
     }
 }
@@ -87,6 +82,8 @@ pub(crate) struct Plan {
     pub(crate) output: OutputPlan,
     /// What could not be done as asked for, and does not stop the run.
     pub(crate) warnings: Vec<String>,
+    /// What was chosen and may surprise.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Plan {
@@ -114,8 +111,12 @@ pub(crate) enum PlanError {
     Entry(#[from] EntryError),
     #[error("{0} (see rankrun --help)")]
     Nproc(#[from] NprocError),
-    #[error("invalid value `{}` of the environment variable MASTER_PORT: expected a port from 1 to 65535", .0.to_string_lossy().escape_debug())]
-    MasterPort(OsString),
+    #[error("{0} (see rankrun --help)")]
+    Nodes(#[from] NodesError),
+    #[error("{0} (see rankrun --help)")]
+    Topology(#[from] TopologyError),
+    #[error("{0} (see rankrun --help)")]
+    Devices(#[from] TooFewDevicesError),
     #[error("{0} (see rankrun --help)")]
     Placement(#[from] PlacementError),
     #[error("{0} (see rankrun --help)")]
@@ -131,7 +132,9 @@ impl PlanError {
             | Self::Role(_)
             | Self::Entry(_)
             | Self::Nproc(_)
-            | Self::MasterPort(_)
+            | Self::Nodes(_)
+            | Self::Topology(_)
+            | Self::Devices(_)
             | Self::Placement(_)
             | Self::RankFilter(_) => exit_code::USAGE,
             Self::NoPort(_) => exit_code::LAUNCHER_FAILED,
@@ -161,40 +164,12 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         args.tee.to_map(local_world_size).iter().any(|(rank, tee)| is_shown(rank) && tee.contains(stream))
     };
     warnings.extend(output.idle_filters(tees(Std::OUT), tees(Std::ERR)));
-    let Entry { program, args: worker_args, warning } =
-        entry::resolve(&args.entry, &args.command, surroundings.python_exec.as_deref())?;
+    let python_exec = surroundings.env.get(OsStr::new("PYTHON_EXEC")).map(OsString::as_os_str);
+    let Entry { program, args: worker_args, warning } = entry::resolve(&args.entry, &args.command, python_exec)?;
     warnings.extend(warning.map(str::to_owned));
-    let master_addr = surroundings.master_addr.as_deref().unwrap_or(OsStr::new(DEFAULT_MASTER_ADDR));
-    let master_port = match &surroundings.master_port {
-        Some(port) if is_port(port) => port.clone(),
-        Some(port) => return Err(PlanError::MasterPort(port.clone())),
-        None => (surroundings.free_port)().map_err(PlanError::NoPort)?.to_string().into(),
-    };
-    let run_id = args.rdzv_id.clone().unwrap_or_else(|| run_id(surroundings.now, surroundings.pid));
-    let envs = PerRank::from_fn(local_world_size, |local_rank| {
-        let (rank, size) = (local_rank.to_string(), local_world_size.to_string());
-        let mut envs = vec![
-            (env::LOCAL_RANK, rank.clone().into()),
-            (env::RANK, rank.clone().into()),
-            (env::LOCAL_WORLD_SIZE, size.clone().into()),
-            (env::WORLD_SIZE, size.clone().into()),
-            (env::GROUP_RANK, "0".into()),
-            (env::GROUP_WORLD_SIZE, "1".into()),
-            (env::ROLE_NAME, args.role.clone().into()),
-            (env::ROLE_RANK, rank.into()),
-            (env::ROLE_WORLD_SIZE, size.into()),
-            (env::MASTER_ADDR, master_addr.to_owned()),
-            (env::MASTER_PORT, master_port.clone()),
-            (env::TORCHELASTIC_RUN_ID, run_id.clone().into()),
-            (env::TORCHELASTIC_RESTART_COUNT, "0".into()),
-            (env::TORCHELASTIC_MAX_RESTARTS, "0".into()),
-        ];
-        // On a terminal it writes line by line anyway.
-        if !surroundings.python_unbuffered && !output.pty {
-            envs.push((PYTHONUNBUFFERED, "1".into()));
-        }
-        envs
-    });
+    let topology = args.nodes.topology(args.rdzv_id.as_deref())?;
+    let topology = Topology::resolve(&topology, local_world_size, &surroundings.env, &surroundings.hostname)?;
+    let WorkerEnvs { envs, notes } = environment(args, surroundings, &topology, output.pty)?;
     let mut plan = Plan {
         role: args.role.clone(),
         program,
@@ -212,6 +187,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         placements,
         output,
         warnings,
+        notes: [topology.notes, notes].concat(),
     };
     if plan.stall_policy.is_some() && !plan.captures_output() {
         plan.warnings.push(BLIND_WATCH.to_owned());
@@ -222,8 +198,28 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     Ok(plan)
 }
 
-fn is_port(text: &OsStr) -> bool {
-    text.to_str().is_some_and(|text| text.parse::<u16>().is_ok_and(|port| port > 0))
+/// The variables of each worker.
+fn environment(
+    args: &Args,
+    surroundings: &Surroundings,
+    topology: &Topology,
+    pty: bool,
+) -> Result<WorkerEnvs, PlanError> {
+    let run_id = topology.run_id.clone().unwrap_or_else(|| run_id(surroundings.now, surroundings.pid));
+    let master_port = match topology.master_port {
+        MasterPort::Fixed(port) => port,
+        MasterPort::Free => (surroundings.free_port)().map_err(PlanError::NoPort)?,
+    };
+    let inputs = EnvInputs {
+        inherited: &surroundings.env,
+        allowed_cpus: (surroundings.hardware.cpus)(),
+        role: &args.role,
+        run_id: &run_id,
+        master_port,
+        restart_count: topology.restart_count,
+        max_restarts: 0,
+    };
+    Ok(worker_envs(topology, &args.environment.options(pty), &inputs)?)
 }
 
 fn stop_policy(args: &Args) -> StopPolicy {
@@ -266,12 +262,10 @@ mod tests {
         Surroundings {
             now: UNIX_EPOCH + Duration::from_secs(1_796_076_744),
             pid: 42,
-            master_addr: None,
-            master_port: None,
+            env: Env::new(),
+            hostname: "here".to_owned(),
             hardware: Hardware { visible_gpus: None, proc: "/none".into(), dev: "/none".into(), cpus: || 3 },
-            python_exec: None,
             output: OutputEnv::default(),
-            python_unbuffered: false,
             sysfs: "/no/such/sysfs".into(),
             free_port: || Ok(40_000),
         }
@@ -288,32 +282,55 @@ mod tests {
     }
 
     #[test]
-    fn each_worker_gets_torchruns_variables() {
-        let plan = resolve(&args(&["-n", "2", "--role", "trainer", "true"]), &surroundings()).unwrap();
-        let expected = "LOCAL_RANK=1 RANK=1 LOCAL_WORLD_SIZE=2 WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 \
-                        ROLE_NAME=trainer ROLE_RANK=1 ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=40000 \
-                        TORCHELASTIC_RUN_ID=20261130-221224-42 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 \
-                        PYTHONUNBUFFERED=1";
-        let got: Vec<String> =
-            plan.envs[1].iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
-        assert_eq!(got.join(" "), expected);
+    fn the_environment_is_torchruns_by_the_nodes_that_were_given() {
+        let line =
+            ["-n", "2", "--nnodes", "2", "--node-rank", "1", "--master-addr", "node0", "--role", "trainer", "true"];
+        let plan = resolve(&args(&line), &surroundings()).unwrap();
+        for (name, expected) in [
+            ("RANK", "3"),
+            ("LOCAL_RANK", "1"),
+            ("WORLD_SIZE", "4"),
+            ("GROUP_RANK", "1"),
+            ("ROLE_NAME", "trainer"),
+            ("MASTER_ADDR", "node0"),
+            ("MASTER_PORT", "29500"),
+            ("TORCHELASTIC_RUN_ID", "20261130-221224-42"),
+            ("OMP_NUM_THREADS", "1"),
+        ] {
+            assert_eq!(value(&plan, 1, name), expected, "{name}");
+        }
+        assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
+        let plan = resolve(&args(&["--omp-threads", "5", "--virtual-local-rank", "true"]), &surroundings()).unwrap();
+        assert_eq!(
+            (value(&plan, 0, "OMP_NUM_THREADS"), value(&plan, 0, "CUDA_VISIBLE_DEVICES")),
+            ("5".into(), "0".into())
+        );
+        assert_eq!(
+            (value(&plan, 0, "MASTER_ADDR"), value(&plan, 0, "MASTER_PORT")),
+            ("127.0.0.1".into(), "40000".into())
+        );
     }
 
     #[test]
-    fn python_is_left_as_it_is_where_its_buffering_was_chosen() {
-        let plan = resolve(&args(&["true"]), &Surroundings { python_unbuffered: true, ..surroundings() }).unwrap();
-        assert!(plan.envs[0].iter().all(|(name, _)| *name != PYTHONUNBUFFERED));
+    fn python_is_left_as_it_is_on_a_terminal_and_where_its_buffering_was_chosen() {
+        let has = |line: &[&str], env: Env| {
+            let plan = resolve(&args(line), &Surroundings { env, ..surroundings() }).unwrap();
+            plan.envs[0].iter().any(|(name, _)| *name == env::PYTHONUNBUFFERED)
+        };
+        assert!(has(&["true"], Env::new()));
+        assert!(!has(&["true"], Env::from([(env::PYTHONUNBUFFERED.into(), "".into())])));
+        assert!(!has(&["--pty", "-t", "3", "true"], Env::new()));
     }
 
     #[test]
     fn a_meeting_place_from_outside_is_kept() {
         let mut surroundings = surroundings();
-        surroundings.master_addr = Some("10.0.0.1".into());
-        surroundings.master_port = Some("29500".into());
+        surroundings.env.insert("MASTER_ADDR".into(), "10.0.0.1".into());
+        surroundings.env.insert("MASTER_PORT".into(), "29500".into());
         let plan = resolve(&args(&["true"]), &surroundings).unwrap();
         assert_eq!(value(&plan, 0, "MASTER_ADDR"), "10.0.0.1");
         assert_eq!(value(&plan, 0, "MASTER_PORT"), "29500");
-        surroundings.master_port = Some("no port".into());
+        surroundings.env.insert("MASTER_PORT".into(), "no port".into());
         let error = resolve(&args(&["true"]), &surroundings).unwrap_err();
         assert!(error.to_string().contains("`no port`") && error.exit_code() == exit_code::USAGE, "{error}");
     }

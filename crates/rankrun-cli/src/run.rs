@@ -50,6 +50,9 @@ fn supervise(
     for warning in &plan.warnings {
         log::warn!("{warning}");
     }
+    for note in &plan.notes {
+        say(note);
+    }
     let open_files = raise_open_files();
     let group = WorkerGroup::new(&plan.role, Entrypoint::binary(&plan.program), plan.local_world_size)
         .args(&plan.args)

@@ -74,12 +74,13 @@ impl Launcher {
         Self { command: Command::new(program), mark: unique_id("mark"), stdout: None, stderr: None }
     }
 
-    /// A run of the `rankrun` binary, which is built if need be.
+    /// A run of the `rankrun` binary, which is built if need be. `OMP_NUM_THREADS` is set, so that there is nothing to say
+    /// about it.
     ///
     /// # Panics
     /// When it can't be built.
     pub fn rankrun() -> Self {
-        Self::new(binary("rankrun-cli", "rankrun"))
+        Self::new(binary("rankrun-cli", "rankrun")).env("OMP_NUM_THREADS", "1")
     }
 
     /// Adds an argument.
