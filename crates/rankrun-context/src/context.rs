@@ -24,6 +24,7 @@ use crate::driver::Driver;
 use crate::error::{StartError, WaitError};
 use crate::outcome::RunProcsResult;
 use crate::policy::StopPolicy;
+use crate::program::Program;
 use crate::signals::{Meaning, SignalPlan};
 use crate::spec::GroupSpec;
 
@@ -186,13 +187,15 @@ impl PContext {
         let (Some(spec), Some(receiver)) = (self.spec.take(), self.receiver.take()) else {
             return Err(StartError::AlreadyStarted { name: self.name.clone() });
         };
+        let program = Program::prepare(&spec.entrypoint, self.local_world_size)
+            .map_err(|source| StartError::Function { name: self.name.clone(), source })?;
         let (sender, started) = bounded(1);
         let (shared, cookie) = (Arc::clone(&self.shared), self.cookie.clone());
         let last_resort = LastResort { shared: Arc::clone(&self.shared), local_world_size: self.local_world_size };
         let thread = std::thread::Builder::new().name("rankrun-driver".to_owned()).spawn(move || {
             let _last_resort = last_resort;
             match Driver::new(spec, shared, receiver, cookie) {
-                Ok(driver) => driver.run(&sender),
+                Ok(driver) => driver.run(program, &sender),
                 Err(error) => drop(sender.send(Err(error))),
             }
         });

@@ -16,6 +16,7 @@ use std::time::{Instant, SystemTime};
 use crossbeam_channel::{Receiver, Sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use rankrun_functions::ReturnSlot;
 use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, open_log};
 use rankrun_process::{Child, Command, Exit, Orphans, SpawnError, Spawner, Stdio, become_subreaper};
 use rankrun_types::{ExitKind, PerRank, Signal, env};
@@ -29,9 +30,10 @@ use crate::log_files::{self, LogFiles};
 use crate::machine::{Action, Event, Life, Machine};
 use crate::outcome::{RunProcsResult, cause};
 use crate::policy::Descendants;
+use crate::program::Program;
 use crate::report::{self, Facts};
 use crate::signs::{self, Signs};
-use crate::spec::{Entrypoint, GroupSpec};
+use crate::spec::GroupSpec;
 use crate::stall::Stall;
 use crate::tee::Tee;
 use crate::terminals::Terminals;
@@ -46,6 +48,8 @@ const GUARDIAN: u64 = u64::MAX - 3;
 #[derive(Debug, Default)]
 struct Slot {
     child: Option<Child>,
+    /// Where it leaves what its function returns.
+    returns: Option<ReturnSlot>,
     facts: Facts,
 }
 
@@ -169,8 +173,8 @@ impl Driver {
     }
 
     /// Starts all workers, tells `started` how that went, supervises them to their end and publishes the result.
-    pub(crate) fn run(mut self, started: &Sender<Result<PerRank<u32>, StartError>>) {
-        match self.start_workers() {
+    pub(crate) fn run(mut self, program: Program, started: &Sender<Result<PerRank<u32>, StartError>>) {
+        match self.start_workers(program) {
             Ok(()) => {
                 let pids = self.slots.map(|_, slot| slot.facts.pid.unwrap_or(0));
                 self.all_started = true;
@@ -188,7 +192,7 @@ impl Driver {
         }
     }
 
-    fn start_workers(&mut self) -> Result<(), StartError> {
+    fn start_workers(&mut self, program: Program) -> Result<(), StartError> {
         let mut spawner = match Spawner::new() {
             Ok(spawner) => spawner,
             Err(source) => return Err(self.start_failed(0, source)),
@@ -215,7 +219,7 @@ impl Driver {
                 });
             }
             let envs = self.environment(&base, local_rank);
-            let command = match self.command(local_rank, &envs) {
+            let command = match self.command(&program, local_rank, &envs) {
                 Ok(command) => command,
                 Err(error) => {
                     self.feed(Event::StartFailed { local_rank });
@@ -281,7 +285,7 @@ impl Driver {
         envs
     }
 
-    fn command(&self, local_rank: usize, envs: &Env) -> Result<Command, StartError> {
+    fn command(&mut self, program: &Program, local_rank: usize, envs: &Env) -> Result<Command, StartError> {
         let failed = |source| StartError::Logs { name: self.spec.name.clone(), source };
         let stream = |path: &Option<PathBuf>, stream| {
             let Some(path) = path else { return Ok(Stdio::Inherit) };
@@ -291,12 +295,16 @@ impl Driver {
                 None => Ok(Stdio::Fd(open_log(path).map_err(failed)?.into())),
             }
         };
-        let Entrypoint::Binary(program) = &self.spec.entrypoint;
-        let command = Command::new(program)
+        let (command, returns) = program.command(local_rank).map_err(|source| {
+            let hint = StartHint::of(&source);
+            StartError::Worker { local_rank, source, hint }
+        })?;
+        let command = command
             .args(&self.spec.args[local_rank])
             .envs(envs)
             .stdout(stream(&self.dest.stdouts[local_rank], SinkId::Stdout)?)
             .stderr(stream(&self.dest.stderrs[local_rank], SinkId::Stderr)?);
+        self.slots[local_rank].returns = returns;
         Ok(self.spec.placements[local_rank].apply(command))
     }
 
@@ -357,14 +365,19 @@ impl Driver {
         };
         slot.facts.ended = Some(SystemTime::now());
         slot.facts.exit = Some(exit);
+        slot.facts.returned = slot.returns.take().map(|returns| returns.collect(exit.kind));
+        let no_value = matches!(slot.facts.returned, Some(Err(_)));
         let (leftover, pid, signalled) = (!child.group_is_empty(), child.pid(), slot.facts.signalled);
         // It stays readable for ever, and would wake the thread for ever.
         let _ = self.epoll.delete(child.as_fd());
         if !leftover {
             self.let_go(local_rank);
         }
+        if no_value {
+            self.feed(Event::NoValue { local_rank });
+        }
         let exit = exit.kind;
-        let cause = cause(Life::Ended(exit), signalled, false);
+        let cause = cause(Life::Ended(exit), no_value, signalled, false);
         self.events.tell(GroupEventKind::Exited { local_rank, pid, exit, cause });
         self.feed(Event::Exited { local_rank, exit, leftover });
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 
 use rankrun_errors::SignalException;
+use rankrun_functions::CallError;
 use rankrun_logs::{LogsError, TailError};
 use rankrun_process::SpawnError;
 use rankrun_types::Signal;
@@ -17,6 +18,14 @@ pub enum StartError {
     AlreadyStarted {
         /// The group's name.
         name: String,
+    },
+    /// The function that the workers are to run cannot be called so, or this process is a worker that has not run its own.
+    #[error("group `{name}`: {source}")]
+    Function {
+        /// The group's name.
+        name: String,
+        /// What is wrong.
+        source: CallError,
     },
     /// The log directories or a log file could not be made.
     #[error("group `{name}`: {source}")]

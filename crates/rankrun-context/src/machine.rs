@@ -82,6 +82,8 @@ const DRAIN_MARGIN: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     lives: PerRank<Life>,
+    /// Which workers failed whatever their exit.
+    no_value: PerRank<bool>,
     phase: Phase,
     policy: StopPolicy,
     /// Whether there are logs to be drained.
@@ -99,6 +101,7 @@ impl Machine {
     pub(crate) fn new(local_world_size: usize, policy: StopPolicy, has_tee: bool) -> Self {
         Self {
             lives: PerRank::filled(local_world_size, Life::NotStarted),
+            no_value: PerRank::filled(local_world_size, false),
             phase: Phase::Starting,
             policy,
             has_tee,
@@ -176,6 +179,7 @@ impl Machine {
                     self.watch.iter_mut().for_each(|watch| watch.begin(now));
                 }
             }
+            Event::NoValue { local_rank } => self.no_value[local_rank] = true,
             Event::Exited { local_rank, exit, leftover } => self.exited(now, local_rank, exit, leftover, &mut actions),
             Event::LeftoverGone { local_rank } => {
                 if let Life::Leftover(exit) = self.lives[local_rank] {
@@ -232,7 +236,7 @@ impl Machine {
             Phase::Stopping(stop) if stop.stage == Stage::Kill || !self.reaches_groups(stop) => {
                 self.tell(local_rank, stop, actions);
             }
-            Phase::Starting | Phase::Running if !exit.is_success() => {
+            Phase::Starting | Phase::Running if !exit.is_success() || self.no_value[local_rank] => {
                 let StopPolicy { death_signal, grace, .. } = self.policy;
                 self.begin_stop(now, StopReason::Failure, death_signal, grace, actions);
             }

@@ -86,6 +86,7 @@ fn each_event() -> Vec<Event> {
         events.extend([
             Event::Started { local_rank },
             Event::StartFailed { local_rank },
+            Event::NoValue { local_rank },
             exit(local_rank, OK),
             exit(local_rank, BAD),
             exit(local_rank, ExitKind::Lost),

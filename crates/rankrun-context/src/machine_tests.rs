@@ -69,6 +69,14 @@ pub(super) fn group(local_rank: usize, signal: Signal) -> Action {
 }
 
 #[test]
+fn a_worker_that_exits_0_without_its_return_value_stops_the_group_as_a_failure() {
+    let (mut machine, now) = running(2, false);
+    assert_eq!(machine.step(now, Event::NoValue { local_rank: 1 }), []);
+    assert_eq!(machine.step(now, exit(1, OK)), [signal(0, Signal::TERM), signal(0, Signal::CONT)]);
+    assert_eq!(machine.reason(), Some(StopReason::Failure));
+}
+
+#[test]
 fn a_group_whose_workers_all_exit_0_is_published_at_the_last_exit_without_a_signal() {
     let (mut machine, now) = running(2, false);
     assert_eq!(calm(&mut machine, now, exit(1, OK)), []);

@@ -14,6 +14,8 @@ pub(crate) enum Event {
     StartFailed { local_rank: usize },
     /// All workers have been started.
     AllStarted,
+    /// The worker of this rank, whose end follows, failed whatever its exit: what its function returns is not there.
+    NoValue { local_rank: usize },
     /// A worker has ended; `leftover`: other members of its process group live.
     Exited { local_rank: usize, exit: ExitKind, leftover: bool },
     /// The process group of a worker that has ended is empty now.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use rankrun_errors::ProcessFailure;
+use rankrun_functions::{Function, ReturnValue, ReturnValueError};
 use rankrun_types::{ExitKind, PerRank};
 
 use crate::machine::Life;
@@ -106,14 +107,26 @@ pub struct WorkerReport {
     pub peak_memory: u64,
 }
 
+/// A worker's return value cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("local rank {local_rank}: {source}")]
+pub struct ReturnValuesError {
+    /// The worker's local rank.
+    pub local_rank: usize,
+    /// Why.
+    pub source: ReturnValueError,
+}
+
 /// The outcome of a group of workers. Mirrors torch's `RunProcsResult`.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RunProcsResult {
     /// How the group ended.
     pub state: RunState,
-    /// What each worker's function returned, encoded; `None` for a binary.
-    pub return_values: PerRank<Option<Vec<u8>>>,
+    /// What each worker's function returned, encoded; `None` if it failed or was stopped, and for a binary.
+    ///
+    /// See [`return_values_of`](Self::return_values_of).
+    pub return_values: PerRank<Option<ReturnValue>>,
     /// The workers that failed of themselves, by local rank. Those that were told to end are not among them, so that a
     /// group that failed because it stalled may have none.
     pub failures: BTreeMap<usize, ProcessFailure>,
@@ -163,6 +176,41 @@ impl RunProcsResult {
         }
     }
 
+    /// What each worker's function returned; `None` if it failed or was stopped.
+    ///
+    /// Decodes the values, one after the other. They stay here, encoded, and can be had again.
+    ///
+    /// # Errors
+    /// [`ReturnValuesError`] if the group ran another function, or a value was taken or cannot be decoded.
+    pub fn return_values_of<M, F: Function<M>>(
+        &self,
+        function: F,
+    ) -> Result<PerRank<Option<F::Value>>, ReturnValuesError> {
+        self.decoded(|value| value.get(function))
+    }
+
+    /// The same as [`return_values_of`](Self::return_values_of), once: the memory of what is encoded is freed as it is
+    /// decoded, so that values that are `Vec<u8>` are never in memory twice.
+    ///
+    /// # Errors
+    /// [`ReturnValuesError`].
+    pub fn take_return_values_of<M, F: Function<M>>(
+        &self,
+        function: F,
+    ) -> Result<PerRank<Option<F::Value>>, ReturnValuesError> {
+        self.decoded(|value| value.take(function))
+    }
+
+    fn decoded<V>(
+        &self,
+        decode: impl Fn(&ReturnValue) -> Result<V, ReturnValueError>,
+    ) -> Result<PerRank<Option<V>>, ReturnValuesError> {
+        let values = self.return_values.iter().map(|(local_rank, value)| {
+            value.as_ref().map(&decode).transpose().map_err(|source| ReturnValuesError { local_rank, source })
+        });
+        Ok(PerRank::from_vec(values.collect::<Result<_, _>>()?))
+    }
+
     /// Whether any worker failed, or nothing is known. Mirrors `is_failed`.
     #[must_use]
     pub fn is_failed(&self) -> bool {
@@ -170,15 +218,15 @@ impl RunProcsResult {
     }
 }
 
-/// What a worker's end means. `signalled`: a stop signal was sent to it while it ran. `failed_before_stop`: its own
+/// What a worker's end means. `no_value`: its return value should be there and is not. `signalled`: a stop signal was sent to it while it ran. `failed_before_stop`: its own
 /// error file says that it failed before that.
-pub(crate) fn cause(life: Life, signalled: bool, failed_before_stop: bool) -> Cause {
+pub(crate) fn cause(life: Life, no_value: bool, signalled: bool, failed_before_stop: bool) -> Cause {
     match life {
         Life::NotStarted => Cause::NotStarted,
         Life::Abandoned(_) | Life::Running => Cause::Abandoned,
         Life::Ended(_) | Life::Leftover(_) if signalled && !failed_before_stop => Cause::Collateral,
         Life::Ended(ExitKind::Lost) | Life::Leftover(ExitKind::Lost) => Cause::Lost,
-        Life::Ended(exit) | Life::Leftover(exit) if exit.is_success() => Cause::Succeeded,
+        Life::Ended(exit) | Life::Leftover(exit) if exit.is_success() && !no_value => Cause::Succeeded,
         Life::Ended(_) | Life::Leftover(_) => Cause::Failed,
     }
 }
@@ -213,8 +261,11 @@ mod tests {
             (Life::Abandoned(Some(ExitKind::Code(0))), true, false, Cause::Abandoned),
             (Life::NotStarted, false, false, Cause::NotStarted),
         ] {
-            assert_eq!(cause(life, signalled, before), expected, "{life:?} {signalled} {before}");
+            assert_eq!(cause(life, false, signalled, before), expected, "{life:?} {signalled} {before}");
         }
+        let exited = Life::Ended(ExitKind::Code(0));
+        assert_eq!(cause(exited, true, false, false), Cause::Failed, "without its return value");
+        assert_eq!(cause(exited, true, true, false), Cause::Collateral);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use rankrun_errors::{ObservedExit, ProcessFailure};
+use rankrun_functions::{NoReturnValue, ReturnValue};
 use rankrun_logs::LogsDest;
 use rankrun_process::{Exit, Usage};
 use rankrun_types::PerRank;
@@ -23,6 +24,8 @@ pub(crate) struct Facts {
     pub(crate) exit: Option<Exit>,
     /// A stop signal was sent to it while it ran.
     pub(crate) signalled: bool,
+    /// What its function returned, where it was one and has ended.
+    pub(crate) returned: Option<Result<ReturnValue, NoReturnValue>>,
 }
 
 /// The result of a group whose machine is done. Reads the error files and log ends of workers that may have failed.
@@ -40,7 +43,7 @@ pub(crate) fn result(
             .as_ref()
             .zip(stop_began)
             .is_some_and(|(failure, stop_began)| failure.error_file_data.is_some() && failure.time() < stop_began);
-        let mut cause = cause(life, facts.signalled, failed_before_stop);
+        let mut cause = cause(life, matches!(facts.returned, Some(Err(_))), facts.signalled, failed_before_stop);
         if machine.reason() == Some(StopReason::StartFailed) && cause == Cause::Failed {
             cause = Cause::Collateral;
         }
@@ -63,7 +66,7 @@ pub(crate) fn result(
     });
     RunProcsResult {
         state: state(machine.reason(), !failures.is_empty()),
-        return_values: facts.map(|_, _| None),
+        return_values: facts.map(|_, facts| facts.returned.clone().and_then(Result::ok)),
         failures,
         stdouts: dest.stdouts.clone(),
         stderrs: dest.stderrs.clone(),
@@ -76,14 +79,25 @@ pub(crate) fn result(
     }
 }
 
-/// The failure that a worker's exit and error file tell of; `None` if it exited 0 or has not ended.
+/// The failure that a worker's exit and error file tell of; `None` if it has not ended, or exited 0 with all that it should
+/// have left.
 fn suspected_failure(local_rank: usize, facts: &Facts, dest: &LogsDest) -> Option<ProcessFailure> {
     let (pid, exit, ended) = (facts.pid?, facts.exit?, facts.ended?);
-    if exit.kind.is_success() {
+    let missing = facts.returned.as_ref().and_then(|returned| returned.as_ref().err());
+    if exit.kind.is_success() && missing.is_none() {
         return None;
     }
     let observed = ObservedExit { local_rank, pid, exit: exit.kind, started_at: facts.started, ended_at: ended };
-    Some(ProcessFailure::observe_exit(observed, Some(&dest.error_files[local_rank])))
+    let mut failure = ProcessFailure::observe_exit(observed, Some(&dest.error_files[local_rank]));
+    match missing {
+        Some(missing) if exit.kind.is_success() => failure.set_note(format!("exited 0{missing}")),
+        // A record says more than how far the worker was, and the exit alone may say it all.
+        Some(missing) if failure.error_file_data.is_none() && !missing.to_string().is_empty() => {
+            failure.set_note(format!("{}{missing}", failure.message));
+        }
+        _ => {}
+    }
+    Some(failure)
 }
 
 /// Adds the worker's last words where its standard error was captured.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use rankrun_functions::{Callable, Function, FunctionCall};
 use rankrun_logs::{ColorChoice, Consoles, Env, LineFilter, LogSize, LogsSpecs, PrefixTemplate, Progress};
 use rankrun_process::Orphans;
 use rankrun_types::{MAX_LOCAL_RANK, PerRank};
@@ -13,17 +14,33 @@ use crate::placement::Placement;
 use crate::policy::{StallPolicy, StopPolicy};
 
 /// What each worker of a group runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Entrypoint {
     /// A program by path, or by name: then looked up in the `PATH` that the workers get.
     Binary(OsString),
+    /// A function of this program, which is executed again for each worker.
+    Function(FunctionCall),
+}
+
+impl From<FunctionCall> for Entrypoint {
+    fn from(call: FunctionCall) -> Self {
+        Self::Function(call)
+    }
 }
 
 impl Entrypoint {
     /// A program by path or name.
     pub fn binary(program: impl Into<OsString>) -> Self {
         Self::Binary(program.into())
+    }
+
+    /// A function that is registered with [`entrypoint!`](rankrun_functions::entrypoint), for which the arguments follow:
+    /// [`with`](Callable::with) or [`by_rank`](Callable::by_rank).
+    ///
+    /// The arguments of the command line that a group has are those of the worker's process.
+    pub fn function<M, F: Function<M>>(function: F) -> Callable<F::Arguments> {
+        rankrun_functions::callable(function)
     }
 }
 
@@ -96,7 +113,7 @@ impl GroupSpec {
     /// [`GroupSpecError`] if there is no worker, or `envs` has other ranks than `args`.
     pub fn new(
         name: impl Into<String>,
-        entrypoint: Entrypoint,
+        entrypoint: impl Into<Entrypoint>,
         args: PerRank<Vec<OsString>>,
         envs: PerRank<Env>,
         logs_specs: Arc<dyn LogsSpecs>,
@@ -109,7 +126,7 @@ impl GroupSpec {
         }
         Ok(Self {
             name,
-            entrypoint,
+            entrypoint: entrypoint.into(),
             placements: PerRank::filled(args.len(), Placement::default()),
             args,
             envs,

@@ -34,7 +34,7 @@ pub struct ObservedExit {
 
 /// Structured failure of one worker process.
 ///
-/// Mirrors `ProcessFailure` of torch and TensorPlay; `kind`, `exit`, `timestamp_ns`, `error_file_problem`,
+/// Mirrors `ProcessFailure` of torch and TensorPlay; `kind`, `exit`, `timestamp_ns`, `error_file_problem`, `note`,
 /// `stderr_tail`, `stderr_captured` and `stopped` are ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,8 +55,10 @@ pub struct ProcessFailure {
     pub error_file_data: Option<ErrorFileData>,
     /// What is wrong with the error file, as a fragment that goes after its name, such as `is empty`.
     pub error_file_problem: Option<String>,
-    /// The error file's message, or else a sentence about how the worker ended.
+    /// The launcher's note, or the error file's message, or else a sentence about how the worker ended.
     pub message: String,
+    /// What the launcher found wrong beyond what exit and error file tell; see [`set_note`](Self::set_note).
+    pub note: Option<String>,
     /// When it failed, in whole seconds since the Unix epoch: the error file's own time where it has a credible one.
     pub timestamp: i64,
     /// When it failed, in nanoseconds since the Unix epoch: what failures are put in order by.
@@ -131,12 +133,20 @@ impl ProcessFailure {
             error_file_data: data,
             error_file_problem: problem,
             message,
+            note: None,
             timestamp: times.seconds,
             timestamp_ns: times.ns,
             stderr_tail: Vec::new(),
             stderr_captured: false,
             stopped: false,
         }
+    }
+
+    /// Makes what the launcher found wrong itself the failure's message, such as that a worker exited 0 and left out
+    /// what it was there for. The error file's traceback stays.
+    pub fn set_note(&mut self, note: impl Into<String>) {
+        self.message = note.into();
+        self.note = Some(self.message.clone());
     }
 
     /// The name of the signal that ended the worker, such as `SIGSEGV`; `<N/A>` if none did.

@@ -194,9 +194,10 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// The message, if the worker left one: not one that was made up from its exit.
+/// The message, if the worker left one or the launcher knows better: not one that was made up from its exit.
 fn own_message(failure: &ProcessFailure) -> Option<&str> {
-    let message = failure.error_file_data.as_ref()?.message.trim();
+    let recorded = || Some(failure.error_file_data.as_ref()?.message.as_str());
+    let message = failure.note.as_deref().or_else(recorded)?.trim();
     (!message.is_empty()).then_some(message)
 }
 

@@ -47,6 +47,18 @@ fn trainer(failures: impl IntoIterator<Item = ProcessFailure>) -> ChildFailedErr
 }
 
 #[test]
+fn what_the_launcher_found_itself_is_the_message() {
+    let mut failure = without_file(1, ExitKind::Code(0), 250);
+    failure.set_note("exited 0 without returning a value");
+    assert_eq!(failure.message, "exited 0 without returning a value");
+    let report = trainer([failure]).to_string();
+    let headline =
+        "trainer FAILED: rank 1 (local rank 1, pid 4242) on node-3: exit code 0: exited 0 without returning a value";
+    assert_eq!(report.lines().next(), Some(headline));
+    assert!(report.ends_with("message:\n    exited 0 without returning a value"), "{report}");
+}
+
+#[test]
 fn one_failure_with_nothing_known_but_its_exit_code_has_a_hint() {
     check(
         &trainer([without_file(1, ExitKind::Code(7), 250)]),

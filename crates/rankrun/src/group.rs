@@ -70,12 +70,12 @@ pub struct WorkerGroup {
 
 impl WorkerGroup {
     /// A group of `local_world_size` workers (1 to 65,536) with a role's name.
-    pub fn new(name: impl Into<String>, entrypoint: Entrypoint, local_world_size: usize) -> Self {
+    pub fn new(name: impl Into<String>, entrypoint: impl Into<Entrypoint>, local_world_size: usize) -> Self {
         // A size that is out of range is refused at the start; no need to make maps of it.
         let ranks = if local_world_size > rankrun_types::MAX_LOCAL_RANK + 1 { 0 } else { local_world_size };
         Self {
             name: name.into(),
-            entrypoint,
+            entrypoint: entrypoint.into(),
             local_world_size,
             args: PerRank::filled(ranks, Vec::new()),
             envs: PerRank::from_fn(ranks, |local_rank| {

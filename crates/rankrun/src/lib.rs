@@ -63,11 +63,15 @@ mod group;
 pub use group::{StartProcessesError, WorkerGroup, start_processes};
 pub use rankrun_context::{
     Cause, Descendants, DumpStep, Entrypoint, GroupEvent, GroupEventKind, GroupSpec, GroupSpecError, PContext,
-    Placement, RunProcsResult, RunState, SignalPlan, SignalTarget, Stall, StallPolicy, StalledProcess, StartError,
-    StartHint, Stdin, StopOrder, StopPolicy, StopReason, WaitError, WorkerReport,
+    Placement, ReturnValuesError, RunProcsResult, RunState, SignalPlan, SignalTarget, Stall, StallPolicy,
+    StalledProcess, StartError, StartHint, Stdin, StopOrder, StopPolicy, StopReason, WaitError, WorkerReport,
 };
 pub use rankrun_errors::{
     ChildFailedError, ErrorHandler, NoFailuresError, ProcessFailure, SignalException, record, record_main,
+};
+pub use rankrun_functions::{
+    CallError, Callable, Function, FunctionCall, LookUpError, ReturnValue, ReturnValueError, entrypoint, init,
+    returns_result,
 };
 pub use rankrun_logs::{
     ColorChoice, Consoles, DefaultLogsSpecs, Env, LineFilter, LineFilterError, LogSize, LogsDest, LogsError, LogsSpecs,
@@ -83,6 +87,7 @@ pub use rankrun_types::{ExitKind, PerRank, RankMapError, Signal, env};
 pub mod crates {
     pub use rankrun_context as context;
     pub use rankrun_errors as errors;
+    pub use rankrun_functions as functions;
     pub use rankrun_logs as logs;
     pub use rankrun_process as process;
     pub use rankrun_redirects as redirects;

@@ -20,7 +20,7 @@ impl Driver {
         signal: Signal,
         whole_group: bool,
     ) -> Result<(), rankrun_process::SignalError> {
-        let Slot { child: Some(child), facts } = &mut self.slots[local_rank] else { return Ok(()) };
+        let Slot { child: Some(child), facts, .. } = &mut self.slots[local_rank] else { return Ok(()) };
         // A worker whose end is there but not yet taken ended of itself, not of this signal.
         if self.machine.tells_to_end() && facts.exit.is_none() && !child.try_wait().is_ok_and(|exit| exit.is_some()) {
             facts.signalled = true;
