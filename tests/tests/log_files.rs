@@ -200,6 +200,22 @@ fn a_log_directory_that_vanishes_is_one_warning_when_it_happens_and_console_and_
 }
 
 #[test]
+fn what_a_process_writes_after_its_worker_and_the_launcher_have_ended_is_in_the_file() {
+    let logs = tempfile::tempdir().unwrap();
+    let args = ["--keep-descendants", "-t", "1", "--log-dir", path(logs.path())];
+    let script = "(until [ -e {stop} ]; do echo more; done; echo the last) & echo mine; exit 0";
+    let mut group = Group::start(Pidfds::Used, 1, &args, Script::Shell(script));
+    // It writes all the time, and holds up nothing.
+    let output = group.running().wait_timeout(LIMIT);
+    assert_eq!(output.code, Some(0), "{output}");
+    assert!(output.stdout_text().lines().all(|line| line == "[default0]:mine" || line == "[default0]:more"));
+    group.touch("stop");
+    eventually("the process has ended", LIMIT, || group.left().is_empty());
+    let text = fs::read_to_string(the_run(logs.path()).join("attempt_0/0/stdout.log")).unwrap();
+    assert!(text.ends_with("\nmore\nthe last\n") && text.contains("mine\n"));
+}
+
+#[test]
 fn a_file_that_a_rotator_cuts_is_followed_and_has_no_hole() {
     let logs = tempfile::tempdir().unwrap();
     let args = ["-t", "1", "--log-dir", path(logs.path())];

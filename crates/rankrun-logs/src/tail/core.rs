@@ -305,6 +305,8 @@ mod tests {
         /// The console takes up to so many bytes.
         Write(usize, usize),
         Close(usize),
+        /// Somebody cuts a file to nothing, as copytruncate does.
+        Cut(usize),
         /// Time has come to draw in a terminal's last row.
         Draw,
         /// The status of so many seconds.
@@ -324,6 +326,7 @@ mod tests {
             30 => (1..100_000_usize).prop_map(Step::Read),
             30 => (any::<usize>(), 0..100_000_usize).prop_map(|(output, n)| Step::Write(output, n)),
             1 => any::<usize>().prop_map(Step::Close),
+            3 => any::<usize>().prop_map(Step::Cut),
             20 => Just(Step::Draw),
             3 => any::<u8>().prop_map(Step::Status),
         ];
@@ -334,6 +337,8 @@ mod tests {
     struct World {
         core: TailCore,
         files: Vec<Vec<u8>>,
+        /// What was read of each file before it was cut, each time.
+        cut: Vec<Vec<Vec<u8>>>,
         read: Vec<usize>,
         shown: Vec<Vec<u8>>,
     }
@@ -344,6 +349,7 @@ mod tests {
             Self {
                 core: TailCore::new(sources, &LIVE),
                 files: vec![Vec::new(); count],
+                cut: vec![Vec::new(); count],
                 read: vec![0; count],
                 shown: vec![Vec::new(); LIVE.len()],
             }
@@ -362,6 +368,13 @@ mod tests {
                 self.core.mark_clean(source);
             }
             true
+        }
+
+        fn cut(&mut self, source: usize) {
+            let mut file = std::mem::take(&mut self.files[source]);
+            file.truncate(std::mem::take(&mut self.read[source]));
+            self.cut[source].push(file);
+            self.core.finish_line(source);
         }
 
         fn write(&mut self, output: usize, limit: usize) {
@@ -441,6 +454,7 @@ mod tests {
                     }
                     Step::Write(output, limit) => world.write(output % 2, limit),
                     Step::Close(output) => world.core.close(output % 2),
+                    Step::Cut(source) => world.cut(source % world.files.len()),
                     Step::Draw => world.core.draw(0, 40),
                     Step::Status(seconds) => world.core.set_status(0, &format!("running {seconds} s")),
                 }
@@ -464,7 +478,9 @@ mod tests {
             world.shown[0] = without_rows(&world.shown[0]);
             let mut total = [0; 2];
             for (number, CoreSource { output, shape, .. }) in sources.into_iter().enumerate() {
-                let want = model(&world.files[number], &prefix(number), &shape);
+                // What was read before each cut, as lines of its own, and what is there now.
+                let parts = world.cut[number].iter().chain([&world.files[number]]);
+                let want = parts.flat_map(|part| model(part, &prefix(number), &shape)).collect::<Vec<u8>>();
                 total[output] += want.len();
                 let got = lines_of(&world.shown[output], number);
                 if world.core.is_closed(output) {
