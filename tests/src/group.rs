@@ -266,7 +266,8 @@ impl Drop for Group {
         if !std::thread::panicking() {
             assert!(left.is_empty(), "left behind: {left:#?}");
             assert_no_process_left(rankrun_testkit::MARK, self.running.mark());
-            assert_eq!(control_groups_of(self.pid()), Vec::<PathBuf>::new());
+            // Of a rankrun that was killed its guardian removes it.
+            eventually("its control group is removed", LIMIT, || control_groups_of(self.pid()).is_empty());
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! In a program of its own, because it makes the whole program a subreaper.
 
+#![expect(clippy::unwrap_used, reason = "clippy knows test functions, not their helpers")]
+
 use std::process::Command;
 
 use rankrun::{Entrypoint, Orphans, WorkerGroup, start_processes};

@@ -59,6 +59,10 @@ fn wrong_usage_is_2_with_one_line_that_names_the_argument_and_what_is_accepted()
         (&["-n", "4", "-r", "9:3", "true"], &["--redirects", "rank 9", "0-3"]),
         (&["-n", "4", "-t", "0:7", "true"], &["--tee", "byte 2"]),
         (&["--shutdown-timeout", "soon", "true"], &["--shutdown-timeout", "'soon'", "seconds"]),
+        (&["--cpu-affinity", "9999", "true"], &["--cpu-affinity", "9999", "CPUs that it may use"]),
+        (&["--cpu-affinity", "0,4077", "true"], &["--cpu-affinity", "CPU 4077"]),
+        (&["--rlimit", "nofile=10:5", "true"], &["--rlimit", "nofile=10:5", "at most the hard one, 5"]),
+        (&["--stdin", "-1", "true"], &["--stdin", "'-1'", "a local rank", "none"]),
         (&["--no-such-option", "true"], &["--no-such-option"]),
         (&["-n", "4"], &["PROGRAM"]),
     ] {
@@ -69,6 +73,21 @@ fn wrong_usage_is_2_with_one_line_that_names_the_argument_and_what_is_accepted()
             (Some(2), 1, ""),
             "{args:?}: {text}"
         );
+        for word in words {
+            assert!(text.contains(word), "{args:?}: `{word}` not in {text}");
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_to_set_is_125_and_named() {
+    for (args, words) in [
+        (&["--chdir", "/no/such/dir", "true"][..], &["chdir `/no/such/dir`", "No such file"][..]),
+        (&["--rlimit", "nofile=99999999999", "true"], &["setrlimit nofile", "the hard limit of nofile is "]),
+    ] {
+        let output = run(args);
+        let text = output.stderr_text();
+        assert_eq!((output.code, text.lines().count()), (Some(125), 1), "{args:?}: {text}");
         for word in words {
             assert!(text.contains(word), "{args:?}: `{word}` not in {text}");
         }

@@ -10,6 +10,7 @@ use rankrun_tests::{LIMIT, Pidfds, has, with_and_without_pidfds};
 with_and_without_pidfds!(
     too_few_descriptors_for_the_workers,
     too_few_descriptors_for_the_log_files,
+    too_few_descriptors_for_rankrun_itself,
     too_few_processes,
     a_rank_whose_environment_is_too_large,
 );
@@ -44,9 +45,18 @@ fn too_few_descriptors_for_the_workers(pidfds: Pidfds) {
 
 fn too_few_descriptors_for_the_log_files(pidfds: Pidfds) {
     let output = run_after(pidfds, "ulimit -n 40", &["-r", "3"]);
-    assert_one_clear_line(&output, &["Too many open files"]);
+    assert_one_clear_line(&output, &["Too many open files", "(ulimit -n)"]);
     let output = run_after(pidfds, "ulimit -n 40", &["-t", "3"]);
-    assert_one_clear_line(&output, &["Too many open files"]);
+    assert_one_clear_line(&output, &["Too many open files", "(ulimit -n)"]);
+}
+
+fn too_few_descriptors_for_rankrun_itself(pidfds: Pidfds) {
+    for most in 6..=16 {
+        let output = run_after(pidfds, &format!("ulimit -n {most}"), &[]);
+        let text = output.stderr_text();
+        let last = text.lines().last().unwrap_or_default();
+        assert!(output.code == Some(125) && last.contains("(ulimit -n)"), "{most}: {output}");
+    }
 }
 
 /// A place in the hierarchy of process limits, removed with the test.

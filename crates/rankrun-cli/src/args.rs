@@ -242,6 +242,8 @@ mod tests {
             (&["--stop-order", "random", "true"], &["--stop-order", "leader-then-group", "group"]),
             (&["--numa-binding", "tile", "true"], &["--numa-binding", "node", "core-complex"]),
             (&["--rlimit", "fds=3", "true"], &["--rlimit", "fds", "nofile"]),
+            (&["--rlimit", "nofile=10:5", "true"], &["--rlimit", "nofile=10:5", "at most the hard one, 5"]),
+            (&["--stdin", "-1", "true"], &["--stdin", "-1", "a local rank, from 0", "none"]),
             (&["--nice", "40", "true"], &["--nice", "-20", "19"]),
             (&["--log-max-size", "10Q", "true"], &["--log-max-size", "`10Q`", "k, M, G or T", "10M"]),
             (&["--run-id", "", "true"], &["--rdzv-id", "not empty"]),

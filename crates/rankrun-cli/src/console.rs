@@ -1,17 +1,21 @@
 //! Messages of rankrun itself on standard error. Not here: the workers' lines, which the tail engine shows.
 //!
-//! A console that nobody reads must not keep rankrun from ending: each message waits a bounded time for room.
+//! A console that nobody reads must not keep rankrun from ending: all messages together wait a bounded time for room.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// How long a message at the end of the run may wait for room.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long all messages of this process together may wait for room.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How much of that is used up, in microseconds.
+static WAITED: AtomicU64 = AtomicU64::new(0);
 
 /// The most that a pipe with room for anything takes without waiting (PIPE_BUF).
 const PIECE: usize = 4096;
@@ -23,8 +27,11 @@ pub(crate) fn say(text: &str) {
 
 /// Writes a text and a newline.
 pub(crate) fn print(text: &str) {
+    let patience = PATIENCE.saturating_sub(Duration::from_micros(WAITED.load(Ordering::Relaxed)));
+    let start = Instant::now();
     // Nobody can be told of what cannot be written.
-    let _ = write_within(format!("{text}\n").as_bytes(), PATIENCE);
+    let _ = write_within(format!("{text}\n").as_bytes(), patience);
+    WAITED.fetch_add(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
 fn write_within(mut bytes: &[u8], patience: Duration) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rankrun::crates::process::{CpuSet, NumaTopology, gpu_numa_nodes};
+use rankrun::crates::process::{AllowedCpusError, CpuSet, NumaTopology, gpu_numa_nodes};
 use rankrun::{Limit, NumaBinding, PerRank, Placement, Resource, Stdin};
 
 /// The arguments about placement.
@@ -34,7 +34,7 @@ pub(crate) struct PlacementArgs {
     pub(crate) chdir: Option<PathBuf>,
 
     /// The local rank that has rankrun's standard input; the others have an empty one
-    #[arg(long, value_name = "RANK|none", default_value = "none", value_parser = parse_stdin)]
+    #[arg(long, value_name = "RANK|none", default_value = "none", value_parser = parse_stdin, allow_negative_numbers = true)]
     pub(crate) stdin: StdinRank,
 }
 
@@ -53,24 +53,44 @@ pub(crate) enum PlacementError {
         "invalid value for '--cpu-affinity': {got} lists for {expected} workers: expected one for all, or one for each"
     )]
     CpuLists { got: usize, expected: usize },
+    #[error(
+        "invalid value for '--cpu-affinity': rankrun may not use CPU {refused}: expected some of the CPUs that it may use: {allowed}"
+    )]
+    Cpus { refused: CpuSet, allowed: CpuSet },
     #[error("invalid value for '--stdin': there is no rank {rank}: expected 0 to {last}, or none")]
     Stdin { rank: usize, last: usize },
+}
+
+/// What placement depends on beside the arguments.
+pub(crate) struct Host<'a> {
+    /// Where the kernel describes the hardware.
+    pub(crate) sysfs: &'a Path,
+    /// The CPUs that rankrun may use.
+    pub(crate) allowed: &'a Result<CpuSet, AllowedCpusError>,
+    /// `CUDA_VISIBLE_DEVICES`.
+    pub(crate) visible_gpus: Option<&'a str>,
 }
 
 /// What the arguments mean for each worker, and what could not be done about the CPUs.
 pub(crate) fn resolve(
     args: &PlacementArgs,
     local_world_size: usize,
-    sysfs: &Path,
-    visible_gpus: Option<&str>,
+    host: &Host<'_>,
 ) -> Result<(PerRank<Placement>, Vec<String>), PlacementError> {
+    if let (Some(CpuLists(lists)), Ok(allowed)) = (&args.cpu_affinity, host.allowed) {
+        // The kernel would leave them out without a word.
+        let refused: CpuSet = lists.iter().flat_map(CpuSet::iter).filter(|cpu| !allowed.contains(*cpu)).collect();
+        if !refused.is_empty() {
+            return Err(PlacementError::Cpus { refused, allowed: allowed.clone() });
+        }
+    }
     let (cpus, warnings) = match (&args.cpu_affinity, args.numa_binding) {
         (Some(CpuLists(lists)), _) => match lists.len() {
             1 => (PerRank::filled(local_world_size, Some(lists[0].clone())), Vec::new()),
             got if got == local_world_size => (lists.iter().cloned().map(Some).collect(), Vec::new()),
             got => return Err(PlacementError::CpuLists { got, expected: local_world_size }),
         },
-        (None, Some(binding)) => bind(binding, local_world_size, sysfs, visible_gpus),
+        (None, Some(binding)) => bind(binding, local_world_size, host),
         (None, None) => (PerRank::filled(local_world_size, None), Vec::new()),
     };
     if let Some(rank) = args.stdin.0.filter(|rank| *rank >= local_world_size) {
@@ -88,30 +108,25 @@ pub(crate) fn resolve(
 }
 
 /// The CPUs of each worker by the host's topology; where that cannot be had, none, and a warning.
-fn bind(
-    binding: NumaBinding,
-    local_world_size: usize,
-    sysfs: &Path,
-    visible_gpus: Option<&str>,
-) -> (PerRank<Option<CpuSet>>, Vec<String>) {
+fn bind(binding: NumaBinding, local_world_size: usize, host: &Host<'_>) -> (PerRank<Option<CpuSet>>, Vec<String>) {
     let unbound = |why: String| {
         (PerRank::filled(local_world_size, None), vec![format!("workers are not bound to CPUs ({binding}): {why}")])
     };
-    let allowed = match CpuSet::allowed() {
+    let allowed = match host.allowed {
         Ok(allowed) => allowed,
         Err(error) => return unbound(error.to_string()),
     };
-    let topology = match NumaTopology::read(sysfs, binding, &allowed) {
+    let topology = match NumaTopology::read(host.sysfs, binding, allowed) {
         Ok(topology) => topology,
         Err(error) => return unbound(with_source(&error)),
     };
     let mut warnings = Vec::new();
-    let gpus = gpu_numa_nodes(sysfs).unwrap_or_else(|error| {
+    let gpus = gpu_numa_nodes(host.sysfs).unwrap_or_else(|error| {
         warnings.push(format!("the GPUs' places are not known: {}", with_source(&error)));
         Vec::new()
     });
     // Workers without a GPU of their own are spread over the host as if there were none.
-    let gpus = visible(&gpus, visible_gpus).filter(|gpus| gpus.len() >= local_world_size);
+    let gpus = visible(&gpus, host.visible_gpus).filter(|gpus| gpus.len() >= local_world_size);
     let mut cpus = Vec::new();
     for local_rank in 0..local_world_size {
         cpus.push(match topology.cpus(local_rank, local_world_size, gpus.as_deref()) {
@@ -157,7 +172,11 @@ fn parse_limit(text: &str) -> Result<(Resource, Limit, Limit), String> {
         name.trim().parse().map_err(|error: rankrun::crates::process::ParseResourceError| error.to_string())?;
     let bound = |text: &str| text.trim().parse::<Limit>().map_err(|error| error.to_string());
     match bounds.split_once(':') {
-        Some((soft, hard)) => Ok((resource, bound(soft)?, bound(hard)?)),
+        Some((soft, hard)) => match (bound(soft)?, bound(hard)?) {
+            // Infinity is the greatest.
+            (soft, hard) if soft > hard => Err(format!("expected a soft limit of at most the hard one, {hard}")),
+            (soft, hard) => Ok((resource, soft, hard)),
+        },
         // One bound: soft and hard, as ulimit does.
         None => bound(bounds).map(|both| (resource, both, both)),
     }
@@ -174,7 +193,7 @@ fn parse_stdin(text: &str) -> Result<StdinRank, String> {
         "none" => Ok(StdinRank(None)),
         rank => match rank.parse() {
             Ok(rank) => Ok(StdinRank(Some(rank))),
-            Err(_) => Err("expected a local rank, or none".to_owned()),
+            Err(_) => Err("expected a local rank, from 0 to the number of workers less one, or none".to_owned()),
         },
     }
 }
@@ -189,11 +208,17 @@ mod tests {
         std::fs::write(path, text).unwrap();
     }
 
+    /// Places on a host with eight CPUs and nothing else.
+    fn placed(args: &PlacementArgs, n: usize) -> Result<(PerRank<Placement>, Vec<String>), PlacementError> {
+        let allowed = Ok((0..8).collect());
+        resolve(args, n, &Host { sysfs: Path::new("/no/such/sysfs"), allowed: &allowed, visible_gpus: None })
+    }
+
     #[test]
     fn one_list_is_for_all_and_several_are_one_for_each() {
         let args = |lists| PlacementArgs { cpu_affinity: Some(parse_cpu_lists(lists).unwrap()), ..Default::default() };
         let cpus = |lists, n| {
-            let (placements, _) = resolve(&args(lists), n, Path::new("/none"), None)?;
+            let (placements, _) = placed(&args(lists), n)?;
             Ok::<_, PlacementError>(
                 placements.map(|_, placement| placement.cpus.as_ref().unwrap().to_string()).into_values(),
             )
@@ -204,13 +229,22 @@ mod tests {
             cpus("0;1", 3).unwrap_err().to_string(),
             "invalid value for '--cpu-affinity': 2 lists for 3 workers: expected one for all, or one for each"
         );
+        for (lists, refused) in [("9999", "9999"), ("0,77", "77"), ("0;8,9", "8-9")] {
+            assert_eq!(
+                cpus(lists, 2).unwrap_err().to_string(),
+                format!(
+                    "invalid value for '--cpu-affinity': rankrun may not use CPU {refused}: expected some of the CPUs \
+                     that it may use: 0-7"
+                )
+            );
+        }
         assert!(parse_cpu_lists("0;;1").is_err() && parse_cpu_lists("").is_err() && parse_cpu_lists("a").is_err());
     }
 
     #[test]
     fn a_binding_that_cannot_be_done_is_a_warning_and_no_binding() {
         let args = PlacementArgs { numa_binding: Some(NumaBinding::Node), ..Default::default() };
-        let (placements, warnings) = resolve(&args, 2, Path::new("/no/such/sysfs"), None).unwrap();
+        let (placements, warnings) = placed(&args, 2).unwrap();
         assert!(placements.values().iter().all(|placement| placement.cpus.is_none()));
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].starts_with("workers are not bound to CPUs (node): "), "{warnings:?}");
@@ -222,7 +256,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "devices/system/node/node0/cpulist", &allowed.to_string());
         let args = PlacementArgs { numa_binding: Some(NumaBinding::Node), ..Default::default() };
-        let (placements, warnings) = resolve(&args, 2, root.path(), None).unwrap();
+        let host = Host { sysfs: root.path(), allowed: &Ok(allowed.clone()), visible_gpus: None };
+        let (placements, warnings) = resolve(&args, 2, &host).unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
         assert!(placements.values().iter().all(|placement| placement.cpus.as_ref() == Some(&allowed)));
     }
@@ -241,7 +276,7 @@ mod tests {
     fn limits_masks_and_ranks_are_read_or_refused() {
         assert_eq!(parse_limit("core=0"), Ok((Resource::Core, Limit::Value(0), Limit::Value(0))));
         assert_eq!(parse_limit("nofile=64:unlimited"), Ok((Resource::Nofile, Limit::Value(64), Limit::Infinity)));
-        for wrong in ["core", "cores=1", "core=", "core=1:", "core=-1"] {
+        for wrong in ["core", "cores=1", "core=", "core=1:", "core=-1", "nofile=10:5", "core=unlimited:0"] {
             assert!(parse_limit(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_umask("027"), Ok(0o27));
@@ -249,8 +284,8 @@ mod tests {
             assert!(parse_umask(wrong).is_err(), "{wrong}");
         }
         let stdin = |rank| PlacementArgs { stdin: StdinRank(Some(rank)), ..Default::default() };
-        assert!(resolve(&stdin(2), 2, Path::new("/none"), None).is_err());
-        let (placements, _) = resolve(&stdin(1), 2, Path::new("/none"), None).unwrap();
+        assert!(placed(&stdin(2), 2).is_err());
+        let (placements, _) = placed(&stdin(1), 2).unwrap();
         assert_eq!((placements[0].stdin, placements[1].stdin), (Stdin::Null, Stdin::Inherit));
         assert!(parse_stdin("all").is_err() && parse_stdin("-1").is_err());
     }

@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use rankrun::crates::process::AllowedCpusError;
 use rankrun::{
-    Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, StallPolicy, Std,
-    StdSpec, StopOrder, StopPolicy, env,
+    CpuSet, Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, StallPolicy,
+    Std, StdSpec, StopOrder, StopPolicy,
 };
 use rankrun_launcher::{
     Env, EnvInputs, MasterPort, TooFewDevicesError, Topology, TopologyError, WorkerEnvs, host_name, worker_envs,
@@ -40,6 +41,8 @@ pub(crate) struct Surroundings {
     pub(crate) output: OutputEnv,
     /// Where the kernel describes the hardware: `/sys`, but for tests.
     pub(crate) sysfs: PathBuf,
+    /// The CPUs that rankrun may use.
+    pub(crate) allowed_cpus: Result<CpuSet, AllowedCpusError>,
     /// Finds a port that nobody listens on.
     pub(crate) free_port: fn() -> std::io::Result<u16>,
 }
@@ -54,6 +57,7 @@ impl Surroundings {
             hostname: host_name(),
             hardware: Hardware::of_this_host(),
             output: OutputEnv::of_this_process(),
+            allowed_cpus: CpuSet::allowed(),
             sysfs: sysfs.map_or(PathBuf::from("/sys"), PathBuf::from),
             // On all addresses: rank 0 may listen on the one that others reach.
             free_port: || TcpListener::bind(("0.0.0.0", 0))?.local_addr().map(|address| address.port()),
@@ -152,12 +156,12 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     if args.role.contains('\0') {
         return Err(PlanError::Role(args.role.clone()));
     }
-    let (placements, mut warnings) = placement::resolve(
-        &args.placement,
-        local_world_size,
-        &surroundings.sysfs,
-        surroundings.hardware.visible_gpus.as_deref().and_then(OsStr::to_str),
-    )?;
+    let host = placement::Host {
+        sysfs: &surroundings.sysfs,
+        allowed: &surroundings.allowed_cpus,
+        visible_gpus: surroundings.hardware.visible_gpus.as_deref().and_then(OsStr::to_str),
+    };
+    let (placements, mut warnings) = placement::resolve(&args.placement, local_world_size, &host)?;
     let output = output::resolve(&args.output, local_world_size, &surroundings.output)?;
     let tees = |stream| {
         let is_shown = |rank| output.local_ranks_filter.as_ref().is_none_or(|ranks| ranks.contains(&rank));
@@ -255,6 +259,8 @@ fn run_id(now: SystemTime, pid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rankrun::env;
+
     use super::*;
     use std::time::{Duration, UNIX_EPOCH};
 
@@ -267,6 +273,7 @@ mod tests {
             hardware: Hardware { visible_gpus: None, proc: "/none".into(), dev: "/none".into(), cpus: || 3 },
             output: OutputEnv::default(),
             sysfs: "/no/such/sysfs".into(),
+            allowed_cpus: Ok((0..8).collect()),
             free_port: || Ok(40_000),
         }
     }

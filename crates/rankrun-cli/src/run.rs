@@ -1,6 +1,7 @@
 //! Carrying out a [`Plan`]: run the group, pass signals on, report, clean up. Not here: how a group is run (`rankrun`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rankrun::{
     Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, Limit, LogsSpecs, Orphans, PContext, Placement, Resource,
@@ -19,45 +20,55 @@ pub(crate) fn run(plan: Plan) -> u8 {
         Some(local_ranks) => logs.local_ranks_filter(local_ranks),
         None => logs,
     });
-    let (result, signal) = match supervise(&plan, Arc::clone(&logs)) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            discard(&logs);
-            say(&error.to_string());
-            return match &error {
-                StartProcessesError::Start(error) => exit_code::of_start_error(error),
-                _ => exit_code::LAUNCHER_FAILED,
-            };
-        }
-    };
-    let code = report(&plan, &result, signal);
-    if plan.log_dir.is_none() {
-        if code == exit_code::SUCCESS && !plan.captures_output() {
-            discard(&logs);
-        } else if let Some(dir) = logs.run_dir() {
-            logs.keep_run_dir();
-            say(&format!("run directory: {}", dir.display()));
-        }
-    }
-    code
-}
-
-/// Starts the group and waits for its result, and for the first signal that stopped it.
-fn supervise(
-    plan: &Plan,
-    logs: Arc<DefaultLogsSpecs>,
-) -> Result<(Arc<RunProcsResult>, Option<Signal>), StartProcessesError> {
     for warning in &plan.warnings {
         log::warn!("{warning}");
     }
     for note in &plan.notes {
         say(note);
     }
+    let mut context = match context(&plan, Arc::clone(&logs)) {
+        Ok(context) => context,
+        Err(error) => return not_started(&logs, &error),
+    };
+    let code = match supervise(&plan, &mut context, &logs) {
+        Ok((result, signal)) => {
+            let code = report(&plan, &result, signal);
+            if plan.log_dir.is_none() {
+                if code == exit_code::SUCCESS && !plan.captures_output() {
+                    discard(&logs);
+                } else if let Some(dir) = logs.run_dir() {
+                    logs.keep_run_dir();
+                    say(&format!("run directory: {}", dir.display()));
+                }
+            }
+            code
+        }
+        Err(error) => not_started(&logs, &error.into()),
+    };
+    // A signal to stop that came meanwhile has let the report be whole; whoever sent it hears of it by the code.
+    let signal = context.pause(Duration::ZERO).err().map(|error| error.sigval);
+    // To the last moment a signal ends rankrun by a code, or not at all: its handlers stay.
+    std::mem::forget(context);
+    signal.map_or(code, exit_code::of_signal)
+}
+
+/// Says why nothing was run, and returns the exit code.
+fn not_started(logs: &DefaultLogsSpecs, error: &StartProcessesError) -> u8 {
+    discard(logs);
+    say(&error.to_string());
+    match error {
+        StartProcessesError::Start(error) => exit_code::of_start_error(error),
+        _ => exit_code::LAUNCHER_FAILED,
+    }
+}
+
+/// The group, not yet started, and watched for signals.
+fn context(plan: &Plan, logs: Arc<DefaultLogsSpecs>) -> Result<PContext, StartProcessesError> {
     let open_files = raise_open_files();
     let group = WorkerGroup::new(&plan.role, Entrypoint::binary(&plan.program), plan.local_world_size)
         .args(&plan.args)
         .envs_by_rank(|local_rank| plan.envs[local_rank].iter().cloned())
-        .logs_specs(Arc::clone(&logs) as Arc<dyn LogsSpecs>)
+        .logs_specs(logs as Arc<dyn LogsSpecs>)
         .placements(|local_rank| with_open_files(&plan.placements[local_rank], open_files))
         .stop_policy(plan.stop_policy)
         // This program starts nothing but the group.
@@ -76,6 +87,15 @@ fn supervise(
     if let Err(error) = context.watch(plan.signals.clone()) {
         log::warn!("{error}: a signal ends rankrun at once");
     }
+    Ok(context)
+}
+
+/// Starts the group and waits for its result, and for the first signal that stopped it.
+fn supervise(
+    plan: &Plan,
+    context: &mut PContext,
+    logs: &DefaultLogsSpecs,
+) -> Result<(Arc<RunProcsResult>, Option<Signal>), StartError> {
     context.start()?;
     for warning in logs.warnings() {
         log::warn!("{warning}");
@@ -93,7 +113,7 @@ fn supervise(
             // Cannot be: it was started above.
             Err(error) => {
                 say(&error.to_string());
-                return Err(StartError::AlreadyStarted { name: plan.role.clone() }.into());
+                return Err(StartError::AlreadyStarted { name: plan.role.clone() });
             }
         }
     }

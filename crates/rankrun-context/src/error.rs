@@ -6,7 +6,7 @@ use std::io;
 use rankrun_errors::SignalException;
 use rankrun_functions::CallError;
 use rankrun_logs::{LogsError, TailError};
-use rankrun_process::SpawnError;
+use rankrun_process::{Resource, SpawnError};
 use rankrun_types::Signal;
 
 /// A group could not be started; none of its workers is left.
@@ -28,7 +28,7 @@ pub enum StartError {
         source: CallError,
     },
     /// The log directories or a log file could not be made.
-    #[error("group `{name}`: {source}")]
+    #[error("group `{name}`: {source}{}", logs_hint(source))]
     Logs {
         /// The group's name.
         name: String,
@@ -36,7 +36,7 @@ pub enum StartError {
         source: LogsError,
     },
     /// The log files could not be followed.
-    #[error("group `{name}`: {source}")]
+    #[error("group `{name}`: {source}{}", cause_hint(source))]
     Tail {
         /// The group's name.
         name: String,
@@ -101,8 +101,21 @@ pub enum StartHint {
     OpenFiles,
     /// The user or the control group has too many processes.
     Processes,
+    /// A resource limit above this program's hard limit, which takes privileges.
+    HardLimit(Resource),
     /// The program is there, but the interpreter that its first line names is not.
     Interpreter,
+}
+
+/// What the system's error that an error stands for tells, as a text.
+fn cause_hint(error: &dyn std::error::Error) -> String {
+    let errno = error.source().and_then(|source| source.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error);
+    hint_text(errno.and_then(StartHint::of_errno).as_ref())
+}
+
+fn logs_hint(error: &LogsError) -> String {
+    // Which has its own.
+    if matches!(error, LogsError::Terminal { .. }) { String::new() } else { cause_hint(error) }
 }
 
 fn hint_text(hint: Option<&StartHint>) -> String {
@@ -117,6 +130,12 @@ fn hint_text(hint: Option<&StartHint>) -> String {
         Some(StartHint::OpenFiles) => "; the limit on open files is too low (ulimit -n)".to_owned(),
         Some(StartHint::Processes) => {
             "; there are too many processes (ulimit -u, or the control group's pids.max)".to_owned()
+        }
+        Some(StartHint::HardLimit(resource)) => {
+            let hard = resource.get().map_or_else(|_| "not known".to_owned(), |(_, hard)| hard.to_string());
+            // Even root may not go beyond this one.
+            let most = if *resource == Resource::Nofile { ", for nofile at most fs.nr_open" } else { "" };
+            format!("; the hard limit of {resource} is {hard}, which only root may raise{most}")
         }
         Some(StartHint::Interpreter) => {
             "; the program is there, but not the interpreter that it needs (its #! line, or a dynamic loader)"

@@ -1,4 +1,5 @@
-//! What is likely to be behind what could not be started: [`with_hint`] for a worker, [`StartHint::of`] for anything. Not here: its text (`error`).
+//! What is likely to be behind what could not be started: [`with_hint`] for a worker, [`StartHint::of`] for
+//! anything. Not here: its text (`error`).
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -42,6 +43,7 @@ pub(crate) fn with_hint(error: StartError, envs: &Env, current_dir: Option<&Path
             Some(StartHint::LargestVariables(largest))
         }
         (Some(Errno::ENOENT), Some(SpawnStep::Exec)) if is_there(&source, current_dir) => Some(StartHint::Interpreter),
+        (Some(Errno::EPERM), Some(SpawnStep::Limit(resource))) => Some(StartHint::HardLimit(resource)),
         _ => StartHint::of(&source),
     };
     StartError::Worker { local_rank, source, hint }

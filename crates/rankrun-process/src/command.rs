@@ -183,7 +183,13 @@ impl Command {
     }
 
     pub(crate) fn error(&self, step: crate::SpawnStep, errno: i32) -> SpawnError {
-        SpawnError::Step { program: self.program.clone(), step, errno }
+        let program = self.program.clone();
+        match &self.current_dir {
+            Some(dir) if step == crate::SpawnStep::CurrentDir => {
+                SpawnError::CurrentDir { program, dir: dir.clone().into_os_string(), errno }
+            }
+            _ => SpawnError::Step { program, step, errno },
+        }
     }
 
     fn string(&self, what: &'static str, bytes: Vec<u8>) -> Result<CString, SpawnError> {

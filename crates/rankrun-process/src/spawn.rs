@@ -161,6 +161,16 @@ pub enum SpawnError {
         /// The errno of that.
         errno: i32,
     },
+    /// The process was made, but could not go to its working directory.
+    #[error("cannot start `{}`: chdir `{}`: {}", Shown(program), Shown(dir), Os(*errno))]
+    CurrentDir {
+        /// The program.
+        program: OsString,
+        /// The directory.
+        dir: OsString,
+        /// The errno of chdir(2).
+        errno: i32,
+    },
     /// The spawner could not get what it needs for itself.
     #[error("cannot prepare to start processes: {what}: {}", Os(*errno))]
     Prepare {
@@ -177,7 +187,10 @@ impl SpawnError {
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::NulByte { .. } | Self::OutOfRange { .. } => None,
-            Self::Clone { errno, .. } | Self::Step { errno, .. } | Self::Prepare { errno, .. } => Some(*errno),
+            Self::Clone { errno, .. }
+            | Self::Step { errno, .. }
+            | Self::CurrentDir { errno, .. }
+            | Self::Prepare { errno, .. } => Some(*errno),
         }
     }
 
@@ -186,6 +199,7 @@ impl SpawnError {
     pub fn step(&self) -> Option<SpawnStep> {
         match self {
             Self::Step { step, .. } => Some(*step),
+            Self::CurrentDir { .. } => Some(SpawnStep::CurrentDir),
             _ => None,
         }
     }

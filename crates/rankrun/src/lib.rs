@@ -54,7 +54,12 @@
 //! that outlive this program, because it was killed, get SIGKILL from the kernel.
 //!
 //! **Signals.** This library catches none unless told to ([`PContext::watch_signals`]); then `wait` returns
-//! [`SignalException`] and the group goes on until it is closed.
+//! [`SignalException`] and the group goes on until it is closed. Signals belong to the whole program, so one context at a
+//! time can watch them; for a second one it is [`WatchError::InUse`].
+//!
+//! **What workers start.** Their process groups end with them, and so does what carries the group's cookie in its environment.
+//! [`WorkerGroup::orphans`], [`WorkerGroup::control_group`] and [`WorkerGroup::guardian`] are for those that hide, and for when
+//! this program is killed.
 
 #![forbid(unsafe_code)]
 
