@@ -104,7 +104,8 @@ impl Driver {
         }
         let dest = spec.logs_specs.reify(&spec.envs).map_err(|source| StartError::Logs { name: name(), source })?;
         let health = log_files::health(&dest);
-        let tee = Tee::new(&spec, &dest, health.clone());
+        let counts = Arc::default();
+        let tee = Tee::new(&spec, &dest, health.clone(), &counts);
         let terminals = Terminals::start(&spec, &dest, &tee, &health)
             .map_err(|source| StartError::Logs { name: name(), source })?;
         if let Some(terminals) = &terminals {
@@ -112,12 +113,12 @@ impl Driver {
                 .add(terminals.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TERMINALS))
                 .map_err(|errno| refused("epoll", errno))?;
         }
-        let drains = terminals.is_some() || !tee.sources.is_empty();
+        let drains = terminals.is_some() || tee.is_needed;
         let machine = Machine::new(spec.local_world_size(), spec.stop_policy, drains);
         let slots = PerRank::from_fn(spec.local_world_size(), |_| Slot::default());
         let mut driver = Self {
             family: Family::new(&cookie, spec.orphans),
-            events: EventSink::new(spec.events.take()),
+            events: EventSink::new(spec.events.take(), counts),
             spec,
             shared,
             requests,
@@ -151,8 +152,8 @@ impl Driver {
     }
 
     fn start_tail(&mut self, tee: Tee) -> Result<(), StartError> {
-        let Tee { sources, options, await_pid } = tee;
-        if sources.is_empty() {
+        let Tee { sources, options, await_pid, is_needed } = tee;
+        if !is_needed {
             return Ok(());
         }
         let name = || self.spec.name.clone();

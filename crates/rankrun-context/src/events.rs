@@ -1,11 +1,13 @@
 //! What happens to a group, told as it happens: [`GroupEvent`]. Not here: writing it down (`rankrun-launcher`).
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
 use rankrun_types::{ExitKind, Signal};
 
 use crate::outcome::{Cause, RunState, StopReason};
+use crate::status::Counts;
 
 /// Something that happened to a group, and when it was seen or done.
 ///
@@ -93,18 +95,22 @@ pub enum SignalTarget {
     },
 }
 
-/// Where events go, if anywhere.
+/// Where events go, if anywhere, and who counts them.
 #[derive(Debug, Default)]
-pub(crate) struct EventSink(Option<Sender<GroupEvent>>);
+pub(crate) struct EventSink {
+    sender: Option<Sender<GroupEvent>>,
+    counts: Arc<Counts>,
+}
 
 impl EventSink {
-    pub(crate) fn new(sender: Option<Sender<GroupEvent>>) -> Self {
-        Self(sender)
+    pub(crate) fn new(sender: Option<Sender<GroupEvent>>, counts: Arc<Counts>) -> Self {
+        Self { sender, counts }
     }
 
     /// Tells of something that happens now. Never blocks; a receiver that is gone wants no more.
     pub(crate) fn tell(&self, kind: GroupEventKind) {
-        if let Some(sender) = &self.0 {
+        self.counts.count(&kind);
+        if let Some(sender) = &self.sender {
             let _ = sender.send(GroupEvent { time: SystemTime::now(), kind });
         }
     }

@@ -24,6 +24,7 @@ mod signals;
 mod signs;
 mod spec;
 mod stall;
+mod status;
 mod tee;
 mod terminals;
 
@@ -36,6 +37,7 @@ pub use policy::{Descendants, DumpStep, StallPolicy, StopOrder, StopPolicy};
 pub use signals::SignalPlan;
 pub use spec::{Entrypoint, GroupSpec, GroupSpecError};
 pub use stall::{Stall, StalledProcess};
+pub use status::GroupStatus;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

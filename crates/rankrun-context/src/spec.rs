@@ -12,6 +12,7 @@ use rankrun_types::{MAX_LOCAL_RANK, PerRank};
 use crate::events::GroupEvent;
 use crate::placement::Placement;
 use crate::policy::{StallPolicy, StopPolicy};
+use crate::status::{GroupStatus, StatusLine};
 
 /// What each worker of a group runs.
 #[derive(Debug, Clone)]
@@ -89,6 +90,7 @@ pub struct GroupSpec {
     pub(crate) log_line_prefix_template: Option<PrefixTemplate>,
     pub(crate) progress: Progress,
     pub(crate) color: ColorChoice,
+    pub(crate) status_line: Option<StatusLine>,
     pub(crate) duplicate_stdout_filters: Option<LineFilter>,
     pub(crate) duplicate_stderr_filters: Option<LineFilter>,
     pub(crate) stop_policy: StopPolicy,
@@ -135,6 +137,7 @@ impl GroupSpec {
             log_line_prefix_template: None,
             progress: Progress::default(),
             color: ColorChoice::default(),
+            status_line: None,
             duplicate_stdout_filters: None,
             duplicate_stderr_filters: None,
             stop_policy: StopPolicy::default(),
@@ -292,6 +295,17 @@ impl GroupSpec {
     #[must_use]
     pub fn stall_policy(mut self, policy: StallPolicy) -> Self {
         self.stall_policy = Some(policy);
+        self
+    }
+
+    /// Sets a text that a terminal shows below all lines while the group runs; none unless set.
+    ///
+    /// In the last row of stderr if that is a terminal, else of stdout, else nowhere; drawn once a second at most and gone
+    /// at the end. `text` is called in another thread, once a second, and must not block. What workers themselves write
+    /// to the terminal stands beside it, so it suits a group whose output is teed or redirected.
+    #[must_use]
+    pub fn status_line(mut self, text: impl Fn(&GroupStatus) -> String + Send + Sync + 'static) -> Self {
+        self.status_line = Some(StatusLine::new(text));
         self
     }
 

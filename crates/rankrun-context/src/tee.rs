@@ -2,11 +2,13 @@
 //! (`rankrun-logs`).
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 
 use rankrun_logs::{LinePrefix, LogHealth, LogsDest, PrefixTemplate, PrefixValues, SinkId, TailOptions, TailSource};
 use rankrun_types::env;
 
 use crate::spec::GroupSpec;
+use crate::status::Counts;
 
 /// Sources for a tail, and how it shows them.
 pub(crate) struct Tee {
@@ -14,12 +16,20 @@ pub(crate) struct Tee {
     pub(crate) options: TailOptions,
     /// The sources whose prefixes wait for a worker's process id: source and local rank.
     pub(crate) await_pid: Vec<(usize, usize)>,
+    /// There is something to show: sources, or a status.
+    pub(crate) is_needed: bool,
 }
 
 impl Tee {
-    pub(crate) fn new(spec: &GroupSpec, dest: &LogsDest, health: LogHealth) -> Self {
+    pub(crate) fn new(spec: &GroupSpec, dest: &LogsDest, health: LogHealth, counts: &Arc<Counts>) -> Self {
         let prefixes = Prefixes::new(spec);
-        let mut tee = Self { sources: Vec::new(), options: options(spec, dest).health(health), await_pid: Vec::new() };
+        let options = options(spec, dest).health(health);
+        let options = match &spec.status_line {
+            Some(line) => options.status_line(line.of(spec.local_world_size(), Arc::clone(counts))),
+            None => options,
+        };
+        let is_needed = spec.status_line.is_some();
+        let mut tee = Self { sources: Vec::new(), options, await_pid: Vec::new(), is_needed };
         for local_rank in 0..spec.local_world_size() {
             for (paths, sink) in [(&dest.tee_stdouts, SinkId::Stdout), (&dest.tee_stderrs, SinkId::Stderr)] {
                 let Some(path) = &paths[local_rank] else { continue };
@@ -28,6 +38,7 @@ impl Tee {
                     tee.await_pid.push((tee.sources.len(), local_rank));
                 }
                 tee.sources.push(TailSource { path: path.clone(), prefix, sink });
+                tee.is_needed = true;
             }
         }
         tee
@@ -112,7 +123,7 @@ mod tests {
             PerRank::from_fn(2, |local_rank| Env::from([(env::RANK.into(), (local_rank + 8).to_string().into())]));
         let dest = logs.reify(&envs).unwrap();
         let spec = GroupSpec::new("role", Entrypoint::binary("true"), PerRank::filled(2, Vec::new()), envs, logs);
-        Tee::new(&change(spec.unwrap()), &dest, LogHealth::new(dir.path()))
+        Tee::new(&change(spec.unwrap()), &dest, LogHealth::new(dir.path()), &Arc::default())
     }
 
     #[test]

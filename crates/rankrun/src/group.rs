@@ -8,7 +8,8 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use rankrun_context::{
-    Entrypoint, GroupEvent, GroupSpec, GroupSpecError, PContext, Placement, StallPolicy, StartError, StopPolicy,
+    Entrypoint, GroupEvent, GroupSpec, GroupSpecError, GroupStatus, PContext, Placement, StallPolicy, StartError,
+    StopPolicy,
 };
 use rankrun_logs::{
     ColorChoice, Consoles, DefaultLogsSpecs, Env, LineFilter, LineFilterError, LogSize, LogsSpecs, PrefixTemplate,
@@ -54,6 +55,7 @@ pub struct WorkerGroup {
     log_line_prefix_template: Option<PrefixTemplate>,
     progress: Progress,
     color: ColorChoice,
+    status_line: Option<StatusText>,
     duplicate_stdout_filters: Option<Vec<Vec<u8>>>,
     duplicate_stderr_filters: Option<Vec<Vec<u8>>>,
     local_ranks_filter: Option<BTreeSet<usize>>,
@@ -67,6 +69,9 @@ pub struct WorkerGroup {
     events: Option<Sender<GroupEvent>>,
     error: Option<RankMapError>,
 }
+
+/// What [`WorkerGroup::status_line`] was given.
+type StatusText = Box<dyn Fn(&GroupStatus) -> String + Send + Sync>;
 
 impl WorkerGroup {
     /// A group of `local_world_size` workers (1 to 65,536) with a role's name.
@@ -94,6 +99,7 @@ impl WorkerGroup {
             log_line_prefix_template: None,
             progress: Progress::default(),
             color: ColorChoice::default(),
+            status_line: None,
             duplicate_stdout_filters: None,
             duplicate_stderr_filters: None,
             local_ranks_filter: None,
@@ -341,6 +347,25 @@ impl WorkerGroup {
         self
     }
 
+    /// Sets a text that a terminal shows below all lines while the group runs; none unless set.
+    ///
+    /// See [`GroupSpec::status_line`].
+    ///
+    /// ```
+    /// use rankrun::{Entrypoint, Std, WorkerGroup, start_processes};
+    ///
+    /// let group = WorkerGroup::new("trainer", Entrypoint::binary("true"), 2)
+    ///     .tee(Std::ALL)
+    ///     .status_line(|status| format!("{} of {} run", status.running, status.workers));
+    /// assert!(!start_processes(group)?.wait(None)?.expect("no timeout").is_failed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn status_line(mut self, text: impl Fn(&GroupStatus) -> String + Send + Sync + 'static) -> Self {
+        self.status_line = Some(Box::new(text));
+        self
+    }
+
     /// Sets where what happens to the group is told as it happens; nowhere unless set.
     ///
     /// The channel ends when the group has ended; sending to it never blocks the group.
@@ -432,6 +457,9 @@ impl WorkerGroup {
             None => spec,
         };
         let mut spec = spec.progress(self.progress).color(self.color);
+        if let Some(text) = self.status_line {
+            spec = spec.status_line(text);
+        }
         if let Some(template) = self.log_line_prefix_template {
             spec = spec.log_line_prefix_template(template);
         }

@@ -67,8 +67,8 @@ mod group;
 
 pub use group::{StartProcessesError, WorkerGroup, start_processes};
 pub use rankrun_context::{
-    Cause, Descendants, DumpStep, Entrypoint, GroupEvent, GroupEventKind, GroupSpec, GroupSpecError, PContext,
-    Placement, ReturnValuesError, RunProcsResult, RunState, SignalPlan, SignalTarget, Stall, StallPolicy,
+    Cause, Descendants, DumpStep, Entrypoint, GroupEvent, GroupEventKind, GroupSpec, GroupSpecError, GroupStatus,
+    PContext, Placement, ReturnValuesError, RunProcsResult, RunState, SignalPlan, SignalTarget, Stall, StallPolicy,
     StalledProcess, StartError, StartHint, Stdin, StopOrder, StopPolicy, StopReason, WaitError, WorkerReport,
 };
 pub use rankrun_errors::{
