@@ -141,8 +141,8 @@ fn a_disk_that_is_full_from_the_start_does_not_keep_a_run_from_starting() {
 #[test]
 fn with_a_size_a_small_disk_is_enough() {
     let Some(disk) = Mounted::tmpfs() else { return };
-    // Ten times the disk, as fast as the beginning is freed.
-    let script = "f=${TORCHELASTIC_ERROR_FILE%/*}/stdout.log; i=0; while [ $i -lt 40 ]; do \
+    // Three times the disk, as fast as the beginning is freed.
+    let script = "f=${TORCHELASTIC_ERROR_FILE%/*}/stdout.log; i=0; while [ $i -lt 12 ]; do \
                   head -c 250000 /dev/zero | tr '\\0' '\\n' || exit 9; i=$((i+1)); \
                   while [ $(stat -c %b $f) -gt 512 ]; do sleep 0.01; done; done; echo end";
     let args = ["-t", "1", "--log-max-size", "128k", "--log-dir", path(disk.path()), "sh", "-c", script];
