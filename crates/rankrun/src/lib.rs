@@ -45,7 +45,8 @@
 //! of its own, [`WorkerGroup::tee`] does so and shows its lines here too, each whole and with a prefix. Both take a
 //! [`Std`] for all ranks or a spec such as `0:out,1-3:all` (`"0:out".parse::<StdSpec>()`). A [`PrefixTemplate`] says what
 //! the prefix is, [`Progress`] what becomes of progress bars; [`WorkerGroup::duplicate_stdout_filters`] sends chosen lines
-//! to a file of their own.
+//! to a file of their own. With [`WorkerGroup::pty`] workers have terminals for what goes to files, so that they show colours
+//! and progress bars.
 //!
 //! **Errors of workers.** Each worker gets a path in `TORCHELASTIC_ERROR_FILE`. What torch's, TensorPlay's or our own
 //! [`record`] writes there becomes the failure's message and traceback.
