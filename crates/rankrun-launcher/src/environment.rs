@@ -111,7 +111,7 @@ pub fn worker_envs(
             (env::TORCHELASTIC_USE_AGENT_STORE, "False".into()),
         ];
         for (name, value) in [(env::TORCH_NCCL_ASYNC_ERROR_HANDLING, "1"), (env::PYTHONUNBUFFERED, "1")] {
-            if !is_set(name) && !(name == env::PYTHONUNBUFFERED && options.python_buffers) {
+            if !is_set(name) && (name != env::PYTHONUNBUFFERED || !options.python_buffers) {
                 envs.push((name, value.into()));
             }
         }

@@ -56,7 +56,7 @@ pub struct RunError {
     /// The attempts before it.
     pub attempts: Vec<Attempt>,
     /// Why.
-    pub source: StartProcessesError,
+    pub source: Box<StartProcessesError>,
 }
 
 /// A group that runs now.
@@ -97,7 +97,7 @@ impl Plan {
         let mut run = Run { plan: self, attempts: Vec::new(), signal: None };
         match run.attempts(observer) {
             Ok(verdict) => Ok(Outcome { attempts: run.attempts, verdict, signal: run.signal }),
-            Err(source) => Err(RunError { attempts: run.attempts, source }),
+            Err(source) => Err(RunError { attempts: run.attempts, source: Box::new(source) }),
         }
     }
 
@@ -139,10 +139,10 @@ struct Run<'a> {
 impl Run<'_> {
     fn attempts(&mut self, observer: &mut dyn Observer) -> Result<Verdict, StartProcessesError> {
         let mut context = self.context(0)?;
-        if let Some(signals) = &self.plan.launch.signals {
-            if let Err(error) = context.watch(signals.clone()) {
-                log::warn!("{error}: a signal ends this launcher at once");
-            }
+        if let Some(signals) = &self.plan.launch.signals
+            && let Err(error) = context.watch(signals.clone())
+        {
+            log::warn!("{error}: a signal ends this launcher at once");
         }
         let mut attempt = 0;
         loop {

@@ -135,7 +135,7 @@ fn an_attempt_that_cannot_start_is_not_tried_again_and_the_others_before_it_are_
     let plan = Launch::new("test", &program, Topology::one_node(1)).max_restarts(3);
     let error = plan.plan(&Surroundings::of_this_process()).unwrap().run(&mut ()).unwrap_err();
     assert_eq!(error.attempts.len(), 1);
-    assert!(matches!(error.source, StartProcessesError::Start(_)), "{error}");
+    assert!(matches!(*error.source, StartProcessesError::Start(_)), "{error}");
     assert!(error.to_string().contains("No such file"), "{error}");
 }
 
