@@ -1,18 +1,15 @@
 //! What a command line means in its surroundings: [`Plan`], pure. Not here: carrying it out (`run`).
 
 use std::ffi::{OsStr, OsString};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use rankrun::crates::process::AllowedCpusError;
 use rankrun::{
     CpuSet, Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, StallPolicy,
-    Std, StdSpec, StopOrder, StopPolicy,
+    Std, StopOrder, StopPolicy,
 };
-use rankrun_launcher::{
-    Env, EnvInputs, MasterPort, TooFewDevicesError, Topology, TopologyError, WorkerEnvs, host_name, worker_envs,
-};
+use rankrun_launcher::{Launch, Topology, TopologyError, host_name};
 
 use crate::args::{Args, StopOrderArg};
 use crate::entry::{self, Entry, EntryError};
@@ -32,10 +29,7 @@ const FORWARD_SIGNALS: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
 /// What a plan depends on beside the command line.
 pub(crate) struct Surroundings {
-    pub(crate) now: SystemTime,
-    pub(crate) pid: u32,
-    /// What workers inherit.
-    pub(crate) env: Env,
+    pub(crate) launch: rankrun_launcher::Surroundings,
     pub(crate) hostname: String,
     pub(crate) hardware: Hardware,
     pub(crate) output: OutputEnv,
@@ -43,25 +37,19 @@ pub(crate) struct Surroundings {
     pub(crate) sysfs: PathBuf,
     /// The CPUs that rankrun may use.
     pub(crate) allowed_cpus: Result<CpuSet, AllowedCpusError>,
-    /// Finds a port that nobody listens on.
-    pub(crate) free_port: fn() -> std::io::Result<u16>,
 }
 
 impl Surroundings {
     pub(crate) fn of_this_process() -> Self {
-        let env: Env = std::env::vars_os().collect();
-        let sysfs = env.get(OsStr::new("RANKRUN_SYSFS")).filter(|root| !root.is_empty());
+        let launch = rankrun_launcher::Surroundings::of_this_process();
+        let sysfs = launch.env.get(OsStr::new("RANKRUN_SYSFS")).filter(|root| !root.is_empty());
         Self {
-            now: SystemTime::now(),
-            pid: std::process::id(),
             hostname: host_name(),
             hardware: Hardware::of_this_host(),
             output: OutputEnv::of_this_process(),
             allowed_cpus: CpuSet::allowed(),
             sysfs: sysfs.map_or(PathBuf::from("/sys"), PathBuf::from),
-            // On all addresses: rank 0 may listen on the one that others reach.
-            free_port: || TcpListener::bind(("0.0.0.0", 0))?.local_addr().map(|address| address.port()),
-            env,
+            launch,
         }
     }
 }
@@ -69,18 +57,11 @@ impl Surroundings {
 /// A run, fully resolved.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) role: String,
-    pub(crate) program: OsString,
-    pub(crate) args: Vec<OsString>,
-    pub(crate) local_world_size: usize,
-    pub(crate) envs: PerRank<Vec<(&'static str, OsString)>>,
-    pub(crate) redirects: StdSpec,
-    pub(crate) tee: StdSpec,
-    pub(crate) log_dir: Option<PathBuf>,
+    /// What is run, and when again.
+    pub(crate) launch: rankrun_launcher::Plan,
+    pub(crate) has_log_dir: bool,
     pub(crate) log_max_size: Option<LogSize>,
-    pub(crate) stop_policy: StopPolicy,
     pub(crate) stall_policy: Option<StallPolicy>,
-    pub(crate) signals: SignalPlan,
     pub(crate) control_group: bool,
     pub(crate) placements: PerRank<Placement>,
     pub(crate) output: OutputPlan,
@@ -94,13 +75,6 @@ impl Plan {
     fn with_warning(mut self, text: &str) -> Self {
         self.warnings.push(text.to_owned());
         self
-    }
-
-    /// Whether any worker's output goes to a file.
-    pub(crate) fn captures_output(&self) -> bool {
-        [&self.redirects, &self.tee]
-            .into_iter()
-            .any(|spec| spec.to_map(self.local_world_size).values().iter().any(|std| *std != Std::NONE))
     }
 }
 
@@ -119,14 +93,12 @@ pub(crate) enum PlanError {
     Nodes(#[from] NodesError),
     #[error("{0} (see rankrun --help)")]
     Topology(#[from] TopologyError),
-    #[error("{0} (see rankrun --help)")]
-    Devices(#[from] TooFewDevicesError),
+    #[error("{0}")]
+    Launch(#[from] rankrun_launcher::PlanError),
     #[error("{0} (see rankrun --help)")]
     Placement(#[from] PlacementError),
     #[error("{0} (see rankrun --help)")]
     RankFilter(#[from] RankFilterError),
-    #[error("cannot find a free port for MASTER_PORT: {0}")]
-    NoPort(std::io::Error),
 }
 
 impl PlanError {
@@ -138,10 +110,10 @@ impl PlanError {
             | Self::Nproc(_)
             | Self::Nodes(_)
             | Self::Topology(_)
-            | Self::Devices(_)
             | Self::Placement(_)
             | Self::RankFilter(_) => exit_code::USAGE,
-            Self::NoPort(_) => exit_code::LAUNCHER_FAILED,
+            Self::Launch(rankrun_launcher::PlanError::NoPort(_)) => exit_code::LAUNCHER_FAILED,
+            Self::Launch(_) => exit_code::USAGE,
         }
     }
 }
@@ -168,62 +140,47 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         args.tee.to_map(local_world_size).iter().any(|(rank, tee)| is_shown(rank) && tee.contains(stream))
     };
     warnings.extend(output.idle_filters(tees(Std::OUT), tees(Std::ERR)));
-    let python_exec = surroundings.env.get(OsStr::new("PYTHON_EXEC")).map(OsString::as_os_str);
+    let python_exec = surroundings.launch.env.get(OsStr::new("PYTHON_EXEC")).map(OsString::as_os_str);
     let Entry { program, args: worker_args, warning } = entry::resolve(&args.entry, &args.command, python_exec)?;
     warnings.extend(warning.map(str::to_owned));
     let topology = args.nodes.topology(args.rdzv_id.as_deref())?;
-    let topology = Topology::resolve(&topology, local_world_size, &surroundings.env, &surroundings.hostname)?;
-    let WorkerEnvs { envs, notes } = environment(args, surroundings, &topology, output.pty)?;
+    let mut topology =
+        Topology::resolve(&topology, local_world_size, &surroundings.launch.env, &surroundings.hostname)?;
+    if topology.nodes == 1 {
+        topology.run_id.get_or_insert_with(|| run_id(surroundings.launch.now, surroundings.launch.pid));
+    }
+    let mut launch = Launch::new(&args.role, program, topology)
+        .args(worker_args)
+        .env_options(args.environment.options(output.pty))
+        .redirects(args.redirects.clone())
+        .tee(args.tee.clone())
+        .stop_policy(stop_policy(args))
+        .signals(signals(args));
+    if let Some(dir) = &args.log_dir {
+        launch = launch.log_dir(dir);
+    }
+    if let Some(local_ranks) = output.local_ranks_filter.clone() {
+        launch = launch.local_ranks_filter(local_ranks);
+    }
+    let launch = launch.plan(&surroundings.launch)?;
     let mut plan = Plan {
-        role: args.role.clone(),
-        program,
-        args: worker_args,
-        local_world_size,
-        envs,
-        redirects: args.redirects.clone(),
-        tee: args.tee.clone(),
-        log_dir: args.log_dir.clone(),
+        notes: launch.notes(),
+        launch,
+        has_log_dir: args.log_dir.is_some(),
         log_max_size: args.log_max_size,
-        stop_policy: stop_policy(args),
         stall_policy: args.records.stall_policy(args.dump_signal, args.dump_timeout),
-        signals: signals(args),
         control_group: !args.no_cgroup,
         placements,
         output,
         warnings,
-        notes: [topology.notes, notes].concat(),
     };
-    if plan.stall_policy.is_some() && !plan.captures_output() {
+    if plan.stall_policy.is_some() && !plan.launch.captures_output() {
         plan.warnings.push(BLIND_WATCH.to_owned());
     }
-    if plan.output.pty && !plan.captures_output() {
+    if plan.output.pty && !plan.launch.captures_output() {
         return Ok(plan.with_warning("--pty has no effect: no output goes to files (see --tee and --redirects)"));
     }
     Ok(plan)
-}
-
-/// The variables of each worker.
-fn environment(
-    args: &Args,
-    surroundings: &Surroundings,
-    topology: &Topology,
-    pty: bool,
-) -> Result<WorkerEnvs, PlanError> {
-    let run_id = topology.run_id.clone().unwrap_or_else(|| run_id(surroundings.now, surroundings.pid));
-    let master_port = match topology.master_port {
-        MasterPort::Fixed(port) => port,
-        MasterPort::Free => (surroundings.free_port)().map_err(PlanError::NoPort)?,
-    };
-    let inputs = EnvInputs {
-        inherited: &surroundings.env,
-        allowed_cpus: (surroundings.hardware.cpus)(),
-        role: &args.role,
-        run_id: &run_id,
-        master_port,
-        restart_count: topology.restart_count,
-        max_restarts: 0,
-    };
-    Ok(worker_envs(topology, &args.environment.options(pty), &inputs)?)
 }
 
 fn stop_policy(args: &Args) -> StopPolicy {
@@ -259,22 +216,25 @@ fn run_id(now: SystemTime, pid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rankrun::env;
-
     use super::*;
+    use rankrun::env;
+    use rankrun_launcher::Env;
     use std::time::{Duration, UNIX_EPOCH};
 
     fn surroundings() -> Surroundings {
         Surroundings {
-            now: UNIX_EPOCH + Duration::from_secs(1_796_076_744),
-            pid: 42,
-            env: Env::new(),
+            launch: rankrun_launcher::Surroundings {
+                env: Env::new(),
+                allowed_cpus: 3,
+                now: UNIX_EPOCH + Duration::from_secs(1_796_076_744),
+                pid: 42,
+                free_port: || Ok(40_000),
+            },
             hostname: "here".to_owned(),
             hardware: Hardware { visible_gpus: None, proc: "/none".into(), dev: "/none".into(), cpus: || 3 },
             output: OutputEnv::default(),
             sysfs: "/no/such/sysfs".into(),
             allowed_cpus: Ok((0..8).collect()),
-            free_port: || Ok(40_000),
         }
     }
 
@@ -284,7 +244,7 @@ mod tests {
     }
 
     fn value(plan: &Plan, local_rank: usize, name: &str) -> String {
-        let (_, value) = plan.envs[local_rank].iter().find(|(known, _)| *known == name).unwrap();
+        let (_, value) = plan.launch.envs()[local_rank].iter().find(|(known, _)| *known == name).unwrap();
         value.to_str().unwrap().to_owned()
     }
 
@@ -301,7 +261,7 @@ mod tests {
             ("ROLE_NAME", "trainer"),
             ("MASTER_ADDR", "node0"),
             ("MASTER_PORT", "29500"),
-            ("TORCHELASTIC_RUN_ID", "20261130-221224-42"),
+            ("TORCHELASTIC_RUN_ID", "none"),
             ("OMP_NUM_THREADS", "1"),
         ] {
             assert_eq!(value(&plan, 1, name), expected, "{name}");
@@ -321,8 +281,10 @@ mod tests {
     #[test]
     fn python_is_left_as_it_is_on_a_terminal_and_where_its_buffering_was_chosen() {
         let has = |line: &[&str], env: Env| {
-            let plan = resolve(&args(line), &Surroundings { env, ..surroundings() }).unwrap();
-            plan.envs[0].iter().any(|(name, _)| *name == env::PYTHONUNBUFFERED)
+            let mut surroundings = surroundings();
+            surroundings.launch.env = env;
+            let plan = resolve(&args(line), &surroundings).unwrap();
+            plan.launch.envs()[0].iter().any(|(name, _)| *name == env::PYTHONUNBUFFERED)
         };
         assert!(has(&["true"], Env::new()));
         assert!(!has(&["true"], Env::from([(env::PYTHONUNBUFFERED.into(), "".into())])));
@@ -332,12 +294,12 @@ mod tests {
     #[test]
     fn a_meeting_place_from_outside_is_kept() {
         let mut surroundings = surroundings();
-        surroundings.env.insert("MASTER_ADDR".into(), "10.0.0.1".into());
-        surroundings.env.insert("MASTER_PORT".into(), "29500".into());
+        surroundings.launch.env.insert("MASTER_ADDR".into(), "10.0.0.1".into());
+        surroundings.launch.env.insert("MASTER_PORT".into(), "29500".into());
         let plan = resolve(&args(&["true"]), &surroundings).unwrap();
         assert_eq!(value(&plan, 0, "MASTER_ADDR"), "10.0.0.1");
         assert_eq!(value(&plan, 0, "MASTER_PORT"), "29500");
-        surroundings.env.insert("MASTER_PORT".into(), "no port".into());
+        surroundings.launch.env.insert("MASTER_PORT".into(), "no port".into());
         let error = resolve(&args(&["true"]), &surroundings).unwrap_err();
         assert!(error.to_string().contains("`no port`") && error.exit_code() == exit_code::USAGE, "{error}");
     }
@@ -361,16 +323,22 @@ mod tests {
     #[test]
     fn signals_and_the_stop_ladder_are_what_was_asked_for() {
         let plan = resolve(&args(&["true"]), &surroundings()).unwrap();
-        assert_eq!(plan.signals, SignalPlan::default().stop(STOP_SIGNALS).forward(FORWARD_SIGNALS).job_control(true));
-        assert_eq!(plan.stop_policy, StopPolicy::default());
+        assert_eq!(
+            *plan.launch.signals().unwrap(),
+            SignalPlan::default().stop(STOP_SIGNALS).forward(FORWARD_SIGNALS).job_control(true)
+        );
+        assert_eq!(*plan.launch.stop_policy(), StopPolicy::default());
         let line = ["--signals-to-handle", "TERM, usr1", "--signals-to-forward", "", "--stop-order", "group"];
         let more = ["--dump-signal", "ABRT", "--dump-timeout", "0.5", "--keep-descendants", "true"];
         let plan = resolve(&args(&[&line[..], &more[..]].concat()), &surroundings()).unwrap();
-        assert_eq!(plan.signals, SignalPlan::default().stop([Signal::TERM, Signal::USR1]).job_control(true));
+        assert_eq!(
+            *plan.launch.signals().unwrap(),
+            SignalPlan::default().stop([Signal::TERM, Signal::USR1]).job_control(true)
+        );
         let dump = Some(DumpStep { signal: Signal::ABRT, timeout: Duration::from_millis(500) });
         let expected =
             StopPolicy { order: StopOrder::Group, dump, descendants: Descendants::Keep, ..StopPolicy::default() };
-        assert_eq!(plan.stop_policy, expected);
+        assert_eq!(*plan.launch.stop_policy(), expected);
     }
 
     #[test]
@@ -392,7 +360,7 @@ mod tests {
 
     #[test]
     fn output_is_captured_when_any_rank_has_a_redirect_or_a_tee() {
-        let captures = |line: &[&str]| resolve(&args(line), &surroundings()).unwrap().captures_output();
+        let captures = |line: &[&str]| resolve(&args(line), &surroundings()).unwrap().launch.captures_output();
         assert!(!captures(&["true"]));
         assert!(!captures(&["-r", "0:none", "true"]));
         assert!(captures(&["-n", "2", "-r", "1:err", "true"]));

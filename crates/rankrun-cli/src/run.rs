@@ -1,121 +1,106 @@
-//! Carrying out a [`Plan`]: run the group, pass signals on, report, clean up. Not here: how a group is run (`rankrun`).
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Carrying out a [`Plan`]: run the attempts, report, clean up. Not here: how they are run (`rankrun-launcher`, `rankrun`).
 
 use rankrun::{
-    Cause, ChildFailedError, DefaultLogsSpecs, Entrypoint, Limit, LogsSpecs, Orphans, PContext, Placement, Resource,
-    RunProcsResult, RunState, Signal, StartError, StartProcessesError, WaitError, WorkerGroup,
+    Cause, ChildFailedError, DefaultLogsSpecs, Limit, Orphans, Placement, Resource, RunProcsResult, RunState, Signal,
+    StartProcessesError, WorkerGroup,
 };
+use rankrun_launcher::{Attempt, Decision, Observer, Outcome, Started, Verdict};
 
 use crate::console::{self, say};
 use crate::exit_code;
 use crate::plan::Plan;
 use crate::records::stall_report;
 
-/// Runs the group and returns the exit code.
+/// Runs the group, again if need be, and returns the exit code.
 pub(crate) fn run(plan: Plan) -> u8 {
-    let logs = DefaultLogsSpecs::new(plan.log_dir.clone(), plan.redirects.clone(), plan.tee.clone());
-    let logs = Arc::new(match plan.output.local_ranks_filter.clone() {
-        Some(local_ranks) => logs.local_ranks_filter(local_ranks),
-        None => logs,
-    });
     for warning in &plan.warnings {
         log::warn!("{warning}");
     }
     for note in &plan.notes {
         say(note);
     }
-    let mut context = match context(&plan, Arc::clone(&logs)) {
-        Ok(context) => context,
-        Err(error) => return not_started(&logs, &error),
-    };
-    let code = match supervise(&plan, &mut context, &logs) {
-        Ok((result, signal)) => {
-            let code = report(&plan, &result, signal);
-            if plan.log_dir.is_none() {
-                if code == exit_code::SUCCESS && !plan.captures_output() {
-                    discard(&logs);
-                } else if let Some(dir) = logs.run_dir() {
-                    logs.keep_run_dir();
-                    say(&format!("run directory: {}", dir.display()));
-                }
+    let has_log_dir = plan.has_log_dir;
+    let launch = shaped(plan);
+    let logs = launch.logs();
+    let mut console = Console { plan: &launch, warnings: 0, restarts: 0 };
+    let (code, watch) = match launch.run(&mut console) {
+        Ok(outcome) => (report(&launch, &outcome), outcome.watch),
+        Err(error) => {
+            // What failed before has its files.
+            if error.attempts.is_empty() {
+                discard(logs);
             }
-            code
+            say(&error.to_string());
+            let code = match &*error.source {
+                StartProcessesError::Start(error) => exit_code::of_start_error(error),
+                _ => exit_code::LAUNCHER_FAILED,
+            };
+            (code, error.watch)
         }
-        Err(error) => not_started(&logs, &error.into()),
     };
-    // A signal to stop that came meanwhile has let the report be whole; whoever sent it hears of it by the code.
-    let signal = context.pause(Duration::ZERO).err().map(|error| error.sigval);
-    // To the last moment a signal ends rankrun by a code, or not at all: its handlers stay.
-    std::mem::forget(context);
-    signal.map_or(code, exit_code::of_signal)
-}
-
-/// Says why nothing was run, and returns the exit code.
-fn not_started(logs: &DefaultLogsSpecs, error: &StartProcessesError) -> u8 {
-    discard(logs);
-    say(&error.to_string());
-    match error {
-        StartProcessesError::Start(error) => exit_code::of_start_error(error),
-        _ => exit_code::LAUNCHER_FAILED,
+    if !has_log_dir {
+        if code == exit_code::SUCCESS && !launch.captures_output() {
+            discard(logs);
+        } else if let Some(dir) = logs.run_dir() {
+            logs.keep_run_dir();
+            say(&format!("run directory: {}", dir.display()));
+        }
     }
+    // A signal to stop that came meanwhile has let the report be whole; whoever sent it hears of it by the code. To the
+    // last moment a signal ends rankrun by a code, or not at all.
+    watch.keep().map_or(code, exit_code::of_signal)
 }
 
-/// The group, not yet started, and watched for signals.
-fn context(plan: &Plan, logs: Arc<DefaultLogsSpecs>) -> Result<PContext, StartProcessesError> {
+/// What is run, with all that is to be said of each attempt's group.
+fn shaped(plan: Plan) -> rankrun_launcher::Plan {
+    let Plan { launch, log_max_size, stall_policy, control_group, placements, output, .. } = plan;
     let open_files = raise_open_files();
-    let group = WorkerGroup::new(&plan.role, Entrypoint::binary(&plan.program), plan.local_world_size)
-        .args(&plan.args)
-        .envs_by_rank(|local_rank| plan.envs[local_rank].iter().cloned())
-        .logs_specs(logs as Arc<dyn LogsSpecs>)
-        .placements(|local_rank| with_open_files(&plan.placements[local_rank], open_files))
-        .stop_policy(plan.stop_policy)
-        // This program starts nothing but the group.
-        .orphans(Orphans::Own)
-        .guardian(true)
-        .control_group(plan.control_group);
-    let group = match plan.log_max_size {
-        Some(size) => group.log_max_size(size),
-        None => group,
-    };
-    let group = match plan.stall_policy {
-        Some(policy) => group.stall_policy(policy),
-        None => group,
-    };
-    let mut context = PContext::new(plan.output.apply(group).into_spec()?)?;
-    if let Err(error) = context.watch(plan.signals.clone()) {
-        log::warn!("{error}: a signal ends rankrun at once");
-    }
-    Ok(context)
+    launch.shape(move |group: WorkerGroup| {
+        let group = group
+            .placements(|local_rank| with_open_files(&placements[local_rank], open_files))
+            // This program starts nothing but the group.
+            .orphans(Orphans::Own)
+            .guardian(true)
+            .control_group(control_group);
+        let group = match log_max_size {
+            Some(size) => group.log_max_size(size),
+            None => group,
+        };
+        let group = match stall_policy {
+            Some(policy) => group.stall_policy(policy),
+            None => group,
+        };
+        output.apply(group)
+    })
 }
 
-/// Starts the group and waits for its result, and for the first signal that stopped it.
-fn supervise(
-    plan: &Plan,
-    context: &mut PContext,
-    logs: &DefaultLogsSpecs,
-) -> Result<(Arc<RunProcsResult>, Option<Signal>), StartError> {
-    context.start()?;
-    for warning in logs.warnings() {
-        log::warn!("{warning}");
-    }
-    let mut signal = None;
-    loop {
-        match context.wait(None) {
-            Ok(Some(result)) => return Ok((result, signal)),
-            Ok(None) => {}
-            Err(WaitError::Signal(error)) => {
-                // The first one is passed on with grace, the second kills.
-                context.request_stop(error.sigval, plan.stop_policy.grace);
-                signal.get_or_insert(error.sigval);
-            }
-            // Cannot be: it was started above.
-            Err(error) => {
-                say(&error.to_string());
-                return Err(StartError::AlreadyStarted { name: plan.role.clone() });
-            }
+/// Tells of attempts on the console.
+struct Console<'a> {
+    plan: &'a rankrun_launcher::Plan,
+    /// How many warnings about logs have been shown.
+    warnings: usize,
+    restarts: u32,
+}
+
+impl Observer for Console<'_> {
+    fn started(&mut self, _started: &Started<'_>) {
+        let warnings = self.plan.logs().warnings();
+        for warning in warnings.iter().skip(self.warnings) {
+            log::warn!("{warning}");
         }
+        self.warnings = warnings.len();
+    }
+
+    fn ended(&mut self, attempt: &Attempt, next: &Decision) {
+        warn(self.plan.role(), &attempt.result);
+        let Decision::Restart { at } = next else { return };
+        self.restarts += 1;
+        let failure = ChildFailedError::new(self.plan.role(), attempt.result.failures.clone());
+        let failure = failure.map(|error| error.with_host(host_name()).to_string()).unwrap_or_default();
+        let what = failure.lines().next().unwrap_or("the group failed");
+        let pause = at.saturating_duration_since(std::time::Instant::now()).as_secs_f64();
+        let when = if pause >= 0.05 { format!("in {pause:.1} s") } else { "now".to_owned() };
+        say(&format!("{what}; restart {} of {} {when}", self.restarts, self.plan.restart().max_restarts));
     }
 }
 
@@ -140,8 +125,8 @@ fn with_open_files(placement: &Placement, open_files: Option<(Limit, Limit)>) ->
     placement
 }
 
-/// Tells what became of the group and returns the exit code that says the same.
-fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
+/// Tells what is wrong beside the workers' failures.
+fn warn(role: &str, result: &RunProcsResult) {
     for warning in &result.warnings {
         log::warn!("{warning}");
     }
@@ -153,8 +138,24 @@ fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
         say(&format!("process {pid} ({name}), which a worker had started, is still there after SIGKILL"));
     }
     if let Some(stall) = &result.stall {
-        console::print(&stall_report(&plan.role, &host_name(), stall));
+        console::print(&stall_report(role, &host_name(), stall));
     }
+}
+
+/// Tells what became of the run and returns the exit code that says the same.
+fn report(plan: &rankrun_launcher::Plan, outcome: &Outcome) -> u8 {
+    if let Verdict::Interrupted { signal } = outcome.verdict {
+        say(&format!("stopped by {signal} before the next attempt"));
+        return exit_code::of_signal(signal);
+    }
+    let code = report_attempt(plan.role(), &outcome.last().result, outcome.signal);
+    if plan.restart().max_restarts > 0 && outcome.last().result.state == RunState::Failed {
+        say(&format!("not started again: {}", outcome.verdict));
+    }
+    code
+}
+
+fn report_attempt(role: &str, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
     match result.state {
         // A worker that had recorded its failure before is the reason, and is reported below.
         RunState::Failed if result.stall.is_some() && result.failures.is_empty() => exit_code::STALLED,
@@ -166,7 +167,7 @@ fn report(plan: &Plan, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
             }
             None => exit_code::LAUNCHER_FAILED,
         },
-        RunState::Failed => match ChildFailedError::new(&plan.role, result.failures.clone()) {
+        RunState::Failed => match ChildFailedError::new(role, result.failures.clone()) {
             Ok(error) => {
                 let error = error.with_host(host_name());
                 console::print(&error.to_string());

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use rankrun::crates::process::CpuSet;
-use rankrun::{Env, SignalPlan, Std, StdSpec, StopPolicy, WorkerGroup};
+use rankrun::{Env, SignalPlan, Std, StdSpec, StopPolicy};
 
 use crate::environment::EnvOptions;
 use crate::restart::RestartPolicy;
-use crate::topology::{LOOPBACK, Topology};
+use crate::topology::Topology;
 
 /// A run to be planned by [`plan`](Self::plan): what torchrun's agent is told on one node.
 ///
@@ -44,11 +44,7 @@ pub struct Launch {
     pub(crate) local_ranks_filter: Option<BTreeSet<usize>>,
     pub(crate) stop_policy: StopPolicy,
     pub(crate) signals: Option<SignalPlan>,
-    pub(crate) shape: Option<Shape>,
 }
-
-/// What a caller says of each attempt's group beyond the rest.
-pub(crate) type Shape = Box<dyn Fn(WorkerGroup) -> WorkerGroup + Send>;
 
 impl Launch {
     /// A run of a program, by path or name, on this node of a topology.
@@ -66,7 +62,6 @@ impl Launch {
             local_ranks_filter: None,
             stop_policy: StopPolicy::default(),
             signals: None,
-            shape: None,
         }
     }
 
@@ -133,14 +128,6 @@ impl Launch {
         self.signals = Some(signals);
         self
     }
-
-    /// Sets what else is to be said of the group of each attempt: placements, orphans, how lines are shown.
-    ///
-    /// Called once for each attempt, with a group that has all of the above.
-    pub fn shape(mut self, shape: impl Fn(WorkerGroup) -> WorkerGroup + Send + 'static) -> Self {
-        self.shape = Some(Box::new(shape));
-        self
-    }
 }
 
 impl fmt::Debug for Launch {
@@ -180,7 +167,8 @@ impl Surroundings {
             allowed_cpus: CpuSet::allowed().map_or_else(|_| cpus(), |allowed| allowed.len()),
             now: SystemTime::now(),
             pid: std::process::id(),
-            free_port: || TcpListener::bind((LOOPBACK, 0))?.local_addr().map(|address| address.port()),
+            // On all addresses: rank 0 may listen on one that others reach.
+            free_port: || TcpListener::bind(("0.0.0.0", 0))?.local_addr().map(|address| address.port()),
         }
     }
 }

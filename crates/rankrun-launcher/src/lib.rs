@@ -7,9 +7,9 @@
 //!    [`host_name`] say how many nodes there are, which one this is and where the workers meet. [`gpus_per_node`] counts
 //!    what Slurm gives. The `PET_*` variables of these arguments are read there; who reads them before may pass them as
 //!    arguments.
-//! 2. [`Launch`]: what is to be run there; [`Launch::shape`] has room for all that a
+//! 2. [`Launch`]: what is to be run there.
+//! 3. [`Launch::plan`]: the [`Plan`], which shows itself for a dry run. [`Plan::shape`] has room for all else that a
 //!    [`WorkerGroup`](rankrun::WorkerGroup) can be told.
-//! 3. [`Launch::plan`]: the [`Plan`], which shows itself for a dry run.
 //! 4. [`Plan::run`]: attempt after attempt as [`decide`] says, told to an [`Observer`], to the [`Outcome`].
 
 #![forbid(unsafe_code)]
@@ -30,7 +30,7 @@ pub use rankrun::Env;
 pub use restart::{
     Backoff, Decision, Ended, ExitCodes, ParseBackoffError, ParseExitCodesError, RestartPolicy, Verdict, decide,
 };
-pub use run::{Attempt, Observer, Outcome, RunError, Started};
+pub use run::{Attempt, Observer, Outcome, RunError, Started, Watch};
 pub use topology::{
     DERIVED_PORTS, HostlistError, MAX_HOSTS, MAX_NODES, MasterPort, ParseTopologyChoiceError, STATIC_PORT, Topology,
     TopologyArgs, TopologyChoice, TopologyError, TopologySource, compress, expand, gpus_per_node,

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use rankrun::crates::logs::DEFAULT_RUN_ID;
-use rankrun::{DefaultLogsSpecs, Env, PerRank, Std, env};
+use rankrun::{DefaultLogsSpecs, Env, PerRank, SignalPlan, Std, StopPolicy, WorkerGroup, env};
 
 use crate::environment::{EnvInputs, TooFewDevicesError, WorkerEnvs, worker_envs};
 use crate::launch::{Launch, Surroundings};
+use crate::restart::RestartPolicy;
 use crate::topology::{MasterPort, Topology};
 
 /// A run that is fully resolved: what each worker executes, with which variables, and where its output goes.
@@ -27,7 +28,11 @@ pub struct Plan {
     pub(crate) allowed_cpus: usize,
     pub(crate) free_port: fn() -> io::Result<u16>,
     pub(crate) logs: Arc<DefaultLogsSpecs>,
+    pub(crate) shape: Option<Shape>,
 }
+
+/// What a caller says of each attempt's group beyond the rest.
+pub(crate) type Shape = Box<dyn Fn(WorkerGroup) -> WorkerGroup + Send>;
 
 /// A description cannot be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +105,7 @@ impl Launch {
             allowed_cpus: surroundings.allowed_cpus,
             free_port: surroundings.free_port,
             logs: Arc::new(logs),
+            shape: None,
             launch: self,
         };
         Ok(Plan { envs: plan.envs_of(0, master_port)?, ..plan })
@@ -107,6 +113,15 @@ impl Launch {
 }
 
 impl Plan {
+    /// Sets what else is to be said of the group of each attempt: placements, orphans, how lines are shown.
+    ///
+    /// Called once for each attempt, with a group that has all that the plan says.
+    #[must_use]
+    pub fn shape(mut self, shape: impl Fn(WorkerGroup) -> WorkerGroup + Send + 'static) -> Self {
+        self.shape = Some(Box::new(shape));
+        self
+    }
+
     /// The environment of an attempt.
     pub(crate) fn envs_of(&self, attempt: u32, master_port: u16) -> Result<WorkerEnvs, TooFewDevicesError> {
         let inputs = EnvInputs {
@@ -149,6 +164,24 @@ impl Plan {
     #[must_use]
     pub fn run_id(&self) -> &str {
         &self.run_id
+    }
+
+    /// How each attempt's group is stopped.
+    #[must_use]
+    pub fn stop_policy(&self) -> &StopPolicy {
+        &self.launch.stop_policy
+    }
+
+    /// The signals that are caught while it runs.
+    #[must_use]
+    pub fn signals(&self) -> Option<&SignalPlan> {
+        self.launch.signals.as_ref()
+    }
+
+    /// When the group is started again.
+    #[must_use]
+    pub fn restart(&self) -> &RestartPolicy {
+        &self.launch.restart
     }
 
     /// The variables that each worker of the first attempt gets, but for those that the group itself sets.

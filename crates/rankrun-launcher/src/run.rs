@@ -30,7 +30,7 @@ pub struct Attempt {
 }
 
 /// What became of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Outcome {
     /// Its attempts in their order, at least one.
@@ -39,6 +39,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The first signal that stopped it.
     pub signal: Option<Signal>,
+    /// Signals are watched as long as this is there.
+    pub watch: Watch,
 }
 
 impl Outcome {
@@ -57,6 +59,29 @@ pub struct RunError {
     pub attempts: Vec<Attempt>,
     /// Why.
     pub source: Box<StartProcessesError>,
+    /// Signals are watched as long as this is there.
+    pub watch: Watch,
+}
+
+/// Signals to this program are watched until this is dropped, as [`Launch::signals`](crate::Launch::signals) said: so
+/// that one which comes after the run does not end a program that still has to tell of it.
+#[derive(Debug)]
+pub struct Watch(Option<Box<PContext>>);
+
+impl Watch {
+    /// The first signal that stops, and came after the run. Does not block.
+    #[must_use]
+    pub fn late_signal(&self) -> Option<Signal> {
+        self.0.as_ref()?.pause(Duration::ZERO).err().map(|error| error.sigval)
+    }
+
+    /// As [`late_signal`](Self::late_signal), and goes on watching until this program ends; for its last moment.
+    #[must_use]
+    pub fn keep(self) -> Option<Signal> {
+        let signal = self.late_signal();
+        std::mem::forget(self);
+        signal
+    }
 }
 
 /// A group that runs now.
@@ -95,9 +120,12 @@ impl Plan {
     /// [`RunError`] if an attempt cannot be started, except for a stop signal during the start of a later one.
     pub fn run(&self, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
         let mut run = Run { plan: self, attempts: Vec::new(), signal: None };
-        match run.attempts(observer) {
-            Ok(verdict) => Ok(Outcome { attempts: run.attempts, verdict, signal: run.signal }),
-            Err(source) => Err(RunError { attempts: run.attempts, source: Box::new(source) }),
+        let mut context = None;
+        let verdict = run.attempts(&mut context, observer);
+        let (attempts, watch) = (run.attempts, Watch(context.map(Box::new)));
+        match verdict {
+            Ok(verdict) => Ok(Outcome { attempts, verdict, signal: run.signal, watch }),
+            Err(source) => Err(RunError { attempts, source: Box::new(source), watch }),
         }
     }
 
@@ -111,7 +139,7 @@ impl Plan {
                 .envs_by_rank(|local_rank| envs[local_rank].iter().cloned())
                 .logs_specs(Arc::clone(&self.logs) as Arc<dyn LogsSpecs>)
                 .stop_policy(launch.stop_policy);
-        match &launch.shape {
+        match &self.shape {
             Some(shape) => shape(group),
             None => group,
         }
@@ -137,8 +165,13 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn attempts(&mut self, observer: &mut dyn Observer) -> Result<Verdict, StartProcessesError> {
-        let mut context = self.context(0)?;
+    /// `slot`: gets the context of the last attempt, which watches signals.
+    fn attempts(
+        &mut self,
+        slot: &mut Option<PContext>,
+        observer: &mut dyn Observer,
+    ) -> Result<Verdict, StartProcessesError> {
+        let mut context = slot.insert(self.context(0)?);
         if let Some(signals) = &self.plan.launch.signals
             && let Err(error) = context.watch(signals.clone())
         {
@@ -146,7 +179,7 @@ impl Run<'_> {
         }
         let mut attempt = 0;
         loop {
-            let decision = match self.attempt(&mut context, attempt, observer) {
+            let decision = match self.attempt(context, attempt, observer) {
                 Err(StartProcessesError::Start(StartError::Stopped { signal: Some(signal), .. })) if attempt > 0 => {
                     self.signal = Some(signal);
                     return Ok(Verdict::Interrupted { signal });
@@ -163,8 +196,8 @@ impl Run<'_> {
             }
             attempt += 1;
             let mut next = self.context(attempt)?;
-            next.take_watch(&mut context);
-            context = next;
+            next.take_watch(context);
+            context = slot.insert(next);
         }
     }
 

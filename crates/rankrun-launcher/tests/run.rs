@@ -17,11 +17,9 @@ const MARK: &str = "RANKRUN_TEST_MARK";
 fn run(script: &str, mark: &str, change: impl FnOnce(Launch) -> Launch) -> Outcome {
     let mark = mark.to_owned();
     let launch = Launch::new("test", "sh", Topology::one_node(2)).args(["-c", script]);
-    let launch = launch.shape({
-        let mark = mark.clone();
-        move |group| group.env(MARK, &mark)
-    });
-    let outcome = change(launch).plan(&Surroundings::of_this_process()).unwrap().run(&mut ()).unwrap();
+    let plan = change(launch).plan(&Surroundings::of_this_process()).unwrap();
+    let of_group = mark.clone();
+    let outcome = plan.shape(move |group| group.env(MARK, &of_group)).run(&mut ()).unwrap();
     assert_no_process_left(MARK, &mark);
     outcome
 }

@@ -23,7 +23,7 @@ pub use port::{DERIVED_PORTS, STATIC_PORT};
 pub use slurm::gpus_per_node;
 
 /// Where workers of one node meet.
-pub(crate) const LOOPBACK: &str = "127.0.0.1";
+const LOOPBACK: &str = "127.0.0.1";
 
 /// The most nodes that a job can have.
 pub const MAX_NODES: usize = 65_536;
