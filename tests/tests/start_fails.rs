@@ -23,6 +23,8 @@ fn run_after(pidfds: Pidfds, before: &str, args: &[&str]) -> Output {
     let launcher = Launcher::new("sh").args(["-c", &script]).arg(binary("rankrun-cli", "rankrun"));
     let launcher = launcher.args(["-n", &MANY.to_string()]).args(args).args(["sleep", "600"]);
     let mark = launcher.mark().to_owned();
+    // What rankrun says about threads is not what these look for.
+    let launcher = launcher.env("OMP_NUM_THREADS", "1");
     let output = pidfds.apply(launcher).run_with_timeout(LIMIT);
     let left = processes_with_env(MARK, &mark);
     assert!(left.is_empty(), "{left:?}\n{output}");
