@@ -14,6 +14,8 @@ use crate::output::OutputArgs;
 use crate::pet;
 use crate::placement::PlacementArgs;
 use crate::records::RecordArgs;
+use crate::restarts::RestartArgs;
+use crate::status_line::StatusArgs;
 use crate::torchrun_args::{EntryArgs, SizeArgs, TakenArgs};
 use crate::values::{SignalList, parse_catchable, parse_seconds, parse_signals, parse_text};
 use rankrun::{LogSize, Signal, StdSpec};
@@ -76,7 +78,17 @@ pub(crate) struct Args {
     pub(crate) taken: TakenArgs,
 
     #[command(flatten)]
+    pub(crate) restarts: RestartArgs,
+
+    #[command(flatten)]
     pub(crate) environment: EnvironmentArgs,
+
+    /// Print what would be run, each rank's environment and files, and start nothing
+    #[arg(long, help_heading = help::OWN_HEADING)]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) status: StatusArgs,
 
     /// How large each log file may become, such as 512k, 10M or 1G: its end is kept, and one line says how much was dropped
     #[arg(long, value_name = "SIZE", help_heading = "Log files")]
@@ -272,6 +284,12 @@ mod tests {
             (&["--rdzv-conf", "timeout", "true"], &["--rdzv-conf", "'timeout'", "KEY=VALUE"]),
             (&["--local-addr", "", "true"], &["--local-addr", "not empty"]),
             (&["--topology", "pbs", "true"], &["--topology", "`pbs`", "slurm"]),
+            (&["--max-restarts", "-1", "true"], &["-1"]),
+            (&["--max-restarts", "some", "true"], &["--max-restarts", "'some'"]),
+            (&["--restart-backoff", "5:1", "true"], &["--restart-backoff", "`5:1`", "5:60"]),
+            (&["--no-restart-on", "300", "true"], &["--no-restart-on", "`300`", "2,64-78"]),
+            (&["--min-uptime", "-1", "true"], &["--min-uptime", "'-1'", "0 or more"]),
+            (&["--status", "on", "true"], &["--status", "'on'", "auto", "always", "never"]),
             (&["--omp-threads", "0", "true"], &["--omp-threads", "'0'", "1 or more"]),
             (&["--bogus", "true"], &["--bogus"]),
             (&[], &["PROGRAM"]),

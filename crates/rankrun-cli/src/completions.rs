@@ -2,14 +2,13 @@
 //! the command line (`help`).
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Parser;
 use clap_complete::Shell;
 
 use crate::args::{Stop, stop};
-use crate::console::say;
+use crate::console::{self, say};
 use crate::exit_code;
 use crate::help::all_commands;
 
@@ -51,14 +50,7 @@ pub(crate) fn run(command_line: &[OsString]) -> Option<Result<u8, Stop>> {
 fn complete(args: CompletionsArgs) -> u8 {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut all_commands(), "rankrun", &mut text);
-    match io::stdout().write_all(&text) {
-        // A closed pipe is the reader's choice.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(&format!("cannot write to standard output: {error}"));
-            exit_code::LAUNCHER_FAILED
-        }
-        _ => exit_code::SUCCESS,
-    }
+    console::show(&String::from_utf8_lossy(&text))
 }
 
 fn man_pages(args: ManPageArgs) -> u8 {

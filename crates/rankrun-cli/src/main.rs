@@ -20,7 +20,9 @@ mod pet;
 mod placement;
 mod plan;
 mod records;
+mod restarts;
 mod run;
+mod status_line;
 mod torchrun_args;
 mod values;
 
@@ -59,7 +61,7 @@ fn launch(command_line: Vec<OsString>) -> u8 {
             return error.exit_code();
         }
     };
-    run::run(plan)
+    if args.dry_run { run::show(&plan) } else { run::run(plan) }
 }
 
 /// Says why there is nothing to run, and returns the exit code.

@@ -19,6 +19,7 @@ use crate::nproc::{Hardware, NprocError};
 use crate::output::{self, OutputEnv, OutputPlan, RankFilterError};
 use crate::placement::{self, PlacementError};
 use crate::records::BLIND_WATCH;
+use crate::status_line::{self, Terminals};
 use crate::values::SignalList;
 
 /// The signals that stop a run, as torchrun has them.
@@ -35,6 +36,7 @@ pub(crate) struct Surroundings {
     pub(crate) output: OutputEnv,
     /// Where the kernel describes the hardware: `/sys`, but for tests.
     pub(crate) sysfs: PathBuf,
+    pub(crate) terminals: Terminals,
     /// The CPUs that rankrun may use.
     pub(crate) allowed_cpus: Result<CpuSet, AllowedCpusError>,
 }
@@ -47,6 +49,7 @@ impl Surroundings {
             hostname: host_name(),
             hardware: Hardware::of_this_host(),
             output: OutputEnv::of_this_process(),
+            terminals: Terminals::of_this_process(),
             allowed_cpus: CpuSet::allowed(),
             sysfs: sysfs.map_or(PathBuf::from("/sys"), PathBuf::from),
             launch,
@@ -65,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) control_group: bool,
     pub(crate) placements: PerRank<Placement>,
     pub(crate) output: OutputPlan,
+    /// Whether a terminal shows how the group is doing.
+    pub(crate) status_line: bool,
     /// What could not be done as asked for, and does not stop the run.
     pub(crate) warnings: Vec<String>,
     /// What was chosen and may surprise.
@@ -154,6 +159,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         .env_options(args.environment.options(output.pty))
         .redirects(args.redirects.clone())
         .tee(args.tee.clone())
+        .restart(args.restarts.policy())
         .stop_policy(stop_policy(args))
         .signals(signals(args));
     if let Some(dir) = &args.log_dir {
@@ -163,6 +169,8 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         launch = launch.local_ranks_filter(local_ranks);
     }
     let launch = launch.plan(&surroundings.launch)?;
+    let (redirects, tee) = (args.redirects.to_map(local_world_size), args.tee.to_map(local_world_size));
+    let captured = redirects.map(|local_rank, redirect| *redirect | tee[local_rank]);
     let mut plan = Plan {
         notes: launch.notes(),
         launch,
@@ -172,6 +180,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         control_group: !args.no_cgroup,
         placements,
         output,
+        status_line: status_line::is_wanted(args.status.status, surroundings.terminals, &captured),
         warnings,
     };
     if plan.stall_policy.is_some() && !plan.launch.captures_output() {
@@ -233,6 +242,7 @@ mod tests {
             hostname: "here".to_owned(),
             hardware: Hardware { visible_gpus: None, proc: "/none".into(), dev: "/none".into(), cpus: || 3 },
             output: OutputEnv::default(),
+            terminals: Terminals::default(),
             sysfs: "/no/such/sysfs".into(),
             allowed_cpus: Ok((0..8).collect()),
         }

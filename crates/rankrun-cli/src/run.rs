@@ -1,5 +1,7 @@
 //! Carrying out a [`Plan`]: run the attempts, report, clean up. Not here: how they are run (`rankrun-launcher`, `rankrun`).
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use rankrun::{
     Cause, ChildFailedError, DefaultLogsSpecs, Limit, Orphans, Placement, Resource, RunProcsResult, RunState, Signal,
     StartProcessesError, WorkerGroup,
@@ -10,6 +12,7 @@ use crate::console::{self, say};
 use crate::exit_code;
 use crate::plan::Plan;
 use crate::records::stall_report;
+use crate::status_line;
 
 /// Runs the group, again if need be, and returns the exit code.
 pub(crate) fn run(plan: Plan) -> u8 {
@@ -51,9 +54,24 @@ pub(crate) fn run(plan: Plan) -> u8 {
     watch.keep().map_or(code, exit_code::of_signal)
 }
 
+/// Shows what would be run, and returns the exit code.
+pub(crate) fn show(plan: &Plan) -> u8 {
+    for warning in &plan.warnings {
+        log::warn!("{warning}");
+    }
+    for note in &plan.notes {
+        say(note);
+    }
+    console::show(&plan.launch.to_string())
+}
+
 /// What is run, with all that is to be said of each attempt's group.
 fn shaped(plan: Plan) -> rankrun_launcher::Plan {
-    let Plan { launch, log_max_size, stall_policy, control_group, placements, output, .. } = plan;
+    let Plan { launch, log_max_size, stall_policy, control_group, placements, output, status_line, .. } = plan;
+    let (attempts, max_restarts) = (AtomicU32::new(0), launch.restart().max_restarts);
+    if status_line {
+        console::share_last_row();
+    }
     let open_files = raise_open_files();
     launch.shape(move |group: WorkerGroup| {
         let group = group
@@ -69,6 +87,11 @@ fn shaped(plan: Plan) -> rankrun_launcher::Plan {
         let group = match stall_policy {
             Some(policy) => group.stall_policy(policy),
             None => group,
+        };
+        let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+        let group = match status_line {
+            true => group.status_line(move |status| status_line::text(status, attempt, max_restarts)),
+            false => group,
         };
         output.apply(group)
     })
