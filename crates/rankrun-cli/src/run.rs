@@ -26,11 +26,12 @@ pub(crate) fn run(plan: Plan) -> u8 {
     let launch = shaped(plan);
     let logs = launch.logs();
     let mut console = Console { plan: &launch, warnings: 0, restarts: 0 };
-    let (code, watch) = match launch.run(&mut console) {
-        Ok(outcome) => (report(&launch, &outcome), outcome.watch),
+    let (code, watch, has_run) = match launch.run(&mut console) {
+        Ok(outcome) => (report(&launch, &outcome), outcome.watch, true),
         Err(error) => {
+            let has_run = !error.attempts.is_empty();
             // What failed before has its files.
-            if error.attempts.is_empty() {
+            if !has_run {
                 discard(logs);
             }
             say(&error.to_string());
@@ -38,10 +39,10 @@ pub(crate) fn run(plan: Plan) -> u8 {
                 StartProcessesError::Start(error) => exit_code::of_start_error(error),
                 _ => exit_code::LAUNCHER_FAILED,
             };
-            (code, error.watch)
+            (code, error.watch, has_run)
         }
     };
-    if !has_log_dir {
+    if has_run && !has_log_dir {
         if code == exit_code::SUCCESS && !launch.captures_output() {
             discard(logs);
         } else if let Some(dir) = logs.run_dir() {
