@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 
 use rankrun::{ColorChoice, PrefixTemplate, Progress, WorkerGroup};
 
@@ -169,6 +170,15 @@ impl OutputPlan {
         match &self.stderr_filters {
             Some(texts) => group.duplicate_stderr_filters(texts),
             None => group,
+        }
+    }
+
+    /// Whether what rankrun itself says on standard error has colours.
+    pub(crate) fn colors_stderr(&self) -> bool {
+        match self.color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => std::io::stderr().is_terminal(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rankrun::crates::errors::{get_error_handler, record_child_failure};
 use rankrun::{
     Cause, ChildFailedError, DefaultLogsSpecs, Limit, Orphans, Placement, Resource, RunProcsResult, RunState, Signal,
     StartProcessesError, WorkerGroup,
@@ -193,8 +194,14 @@ fn report_attempt(role: &str, result: &RunProcsResult, signal: Option<Signal>) -
         },
         RunState::Failed => match ChildFailedError::new(role, result.failures.clone()) {
             Ok(error) => {
-                let error = error.with_host(host_name());
-                console::print(&error.to_string());
+                let stopped = result.workers.iter().filter(|(_, worker)| worker.cause == Cause::Collateral);
+                let error = error.with_host(host_name()).with_stopped(stopped.map(|(local_rank, _)| local_rank));
+                let color = plan.output.colors_stderr();
+                console::print(&error.report().with_color(color).to_string());
+                // For the launcher above, if this one is a worker itself.
+                if let Err(error) = record_child_failure(&*get_error_handler(), &error) {
+                    log::warn!("{error}");
+                }
                 let (_, failure) = error.get_first_failure();
                 // How it ended tells of rankrun's own signal then, not of its failure.
                 if failure.stopped { exit_code::FAILED_BEFORE_STOP } else { failure.exit.shell_code() }

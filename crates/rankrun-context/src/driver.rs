@@ -24,6 +24,7 @@ use rankrun_types::{ExitKind, PerRank, Signal, env};
 use crate::context::{Request, Shared};
 use crate::error::{StartError, StartHint};
 use crate::events::{EventSink, GroupEventKind};
+use crate::evidence::Evidence;
 use crate::family::Family;
 use crate::hint::with_hint;
 use crate::log_files::{self, LogFiles};
@@ -69,6 +70,7 @@ pub(crate) struct Driver {
     /// The sources of the tail that wait for a worker's process id: source and local rank.
     await_pid: Vec<(usize, usize)>,
     stop_began: Option<SystemTime>,
+    evidence: Evidence,
     all_started: bool,
     family: Family,
     /// How much the console had taken at the last look.
@@ -132,6 +134,7 @@ impl Driver {
             log_files: None,
             await_pid: Vec::new(),
             stop_began: None,
+            evidence: Evidence::begin(),
             all_started: false,
             shown: 0,
             signs: None,
@@ -549,7 +552,8 @@ impl Driver {
 
     fn result(&self) -> RunProcsResult {
         let facts = self.slots.map(|_, slot| slot.facts.clone());
-        let mut result = report::result(&self.machine, &facts, &self.dest, self.stop_began);
+        let place = |rank: usize| self.spec.placements[rank].current_dir.as_deref();
+        let mut result = report::result(&self.machine, &facts, &self.dest, self.stop_began, &self.evidence, place);
         result.warnings.clone_from(&self.warnings);
         result.stall.clone_from(&self.stall);
         if self.machine.gave_up_strays() {

@@ -10,6 +10,7 @@ mod context;
 mod driver;
 mod error;
 mod events;
+mod evidence;
 mod family;
 mod hint;
 mod log_files;

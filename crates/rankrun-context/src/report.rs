@@ -1,14 +1,16 @@
 //! Turning what the driver saw into a [`RunProcsResult`]. Not here: seeing it (`driver`), or the rules (`outcome`).
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rankrun_errors::{ObservedExit, ProcessFailure};
 use rankrun_functions::{NoReturnValue, ReturnValue};
 use rankrun_logs::LogsDest;
 use rankrun_process::{Exit, Usage};
-use rankrun_types::PerRank;
+use rankrun_types::{ExitKind, PerRank, Signal};
 
+use crate::evidence::Evidence;
 use crate::machine::Machine;
 use crate::outcome::{Cause, RunProcsResult, StopReason, WorkerReport, cause, state};
 
@@ -29,16 +31,23 @@ pub(crate) struct Facts {
 }
 
 /// The result of a group whose machine is done. Reads the error files and log ends of workers that may have failed.
-pub(crate) fn result(
+///
+/// `current_dir` gives the directory that a worker was started in, if it is another than this program's.
+pub(crate) fn result<'a>(
     machine: &Machine,
     facts: &PerRank<Facts>,
     dest: &LogsDest,
     stop_began: Option<SystemTime>,
+    evidence: &Evidence,
+    current_dir: impl Fn(usize) -> Option<&'a Path>,
 ) -> RunProcsResult {
     let mut failures = BTreeMap::new();
+    // Looked for at most once.
+    let mut memory_kills = None;
     let workers = facts.map(|local_rank, facts| {
         let life = machine.lives()[local_rank];
-        let mut failure = suspected_failure(local_rank, facts, dest);
+        let stopped_at = stop_began.filter(|_| facts.signalled);
+        let mut failure = suspected_failure(local_rank, facts, dest, stopped_at, evidence.start_ticks());
         let failed_before_stop = failure
             .as_ref()
             .zip(stop_began)
@@ -48,8 +57,11 @@ pub(crate) fn result(
             cause = Cause::Collateral;
         }
         if let (Cause::Failed | Cause::Lost, Some(failure)) = (cause, failure.take()) {
-            let mut failure = with_stderr_tail(failure, local_rank, dest);
-            failure.stopped = facts.signalled;
+            let mut failure = with_logs(failure, local_rank, dest);
+            if may_be_out_of_memory(failure.exit) {
+                failure.memory_kills = *memory_kills.get_or_insert_with(|| evidence.memory_kills());
+            }
+            failure.core_dump = evidence.core_dump(failure.pid, failure.exit, current_dir(local_rank));
             failures.insert(local_rank, failure);
         }
         let usage = facts.exit.map_or(Usage::default(), |exit| exit.usage);
@@ -81,16 +93,23 @@ pub(crate) fn result(
 
 /// The failure that a worker's exit and error file tell of; `None` if it has not ended, or exited 0 with all that it should
 /// have left.
-fn suspected_failure(local_rank: usize, facts: &Facts, dest: &LogsDest) -> Option<ProcessFailure> {
-    let (pid, exit, ended) = (facts.pid?, facts.exit?, facts.ended?);
+fn suspected_failure(
+    local_rank: usize,
+    facts: &Facts,
+    dest: &LogsDest,
+    stopped_at: Option<SystemTime>,
+    start_ticks: Option<u64>,
+) -> Option<ProcessFailure> {
+    let (pid, exit, ended_at) = (facts.pid?, facts.exit?.kind, facts.ended?);
     let missing = facts.returned.as_ref().and_then(|returned| returned.as_ref().err());
-    if exit.kind.is_success() && missing.is_none() {
+    if exit.is_success() && missing.is_none() {
         return None;
     }
-    let observed = ObservedExit { local_rank, pid, exit: exit.kind, started_at: facts.started, ended_at: ended };
+    let started_at = facts.started;
+    let observed = ObservedExit { local_rank, pid, exit, started_at, start_ticks, stopped_at, ended_at };
     let mut failure = ProcessFailure::observe_exit(observed, Some(&dest.error_files[local_rank]));
     match missing {
-        Some(missing) if exit.kind.is_success() => failure.set_note(format!("exited 0{missing}")),
+        Some(missing) if exit.is_success() => failure.set_note(format!("exited 0{missing}")),
         // A record says more than how far the worker was, and the exit alone may say it all.
         Some(missing) if failure.error_file_data.is_none() && !missing.to_string().is_empty() => {
             failure.set_note(format!("{}{missing}", failure.message));
@@ -100,11 +119,19 @@ fn suspected_failure(local_rank: usize, facts: &Facts, dest: &LogsDest) -> Optio
     Some(failure)
 }
 
-/// Adds the worker's last words where its standard error was captured.
-fn with_stderr_tail(mut failure: ProcessFailure, local_rank: usize, dest: &LogsDest) -> ProcessFailure {
-    if let Some(path) = &dest.stderrs[local_rank] {
+/// SIGKILL, or a shell that tells of it.
+fn may_be_out_of_memory(exit: ExitKind) -> bool {
+    exit.signal() == Some(Signal::KILL) || exit == ExitKind::Code(128 + Signal::KILL.as_raw())
+}
+
+/// Adds where the worker's output is, and its last words where its standard error was captured.
+fn with_logs(mut failure: ProcessFailure, local_rank: usize, dest: &LogsDest) -> ProcessFailure {
+    let captured = |file: &Option<PathBuf>| file.clone().filter(|path| path != Path::new("/dev/null"));
+    let (stdout, stderr) = (captured(&dest.stdouts[local_rank]), captured(&dest.stderrs[local_rank]));
+    if let Some(path) = &stderr {
         failure.stderr_captured = true;
         failure.stderr_tail = rankrun_logs::last_lines(path, STDERR_TAIL_LINES);
     }
+    failure.log_files = stdout.into_iter().chain(stderr).collect();
     failure
 }

@@ -44,6 +44,8 @@ pub struct ChildFailedError {
     failures: Vec<RankFailure>,
     /// The position of the root cause.
     first: usize,
+    /// Those that did not fail but were stopped, in order.
+    stopped: Vec<usize>,
 }
 
 /// A `ChildFailedError` was to be made of no failures.
@@ -88,7 +90,7 @@ impl ChildFailedError {
 
     fn build(name: String, failures: Vec<RankFailure>) -> Result<Self, NoFailuresError> {
         match root_cause(failures.iter().map(|one| one.failure.order(one.rank))) {
-            Some(first) => Ok(Self { name, host: None, failures, first }),
+            Some(first) => Ok(Self { name, host: None, failures, first, stopped: Vec::new() }),
             None => Err(NoFailuresError { name }),
         }
     }
@@ -97,6 +99,14 @@ impl ChildFailedError {
     #[must_use]
     pub fn with_host(self, host: impl Into<String>) -> Self {
         Self { host: Some(host.into()), ..self }
+    }
+
+    /// The error with the ranks of the workers that the launcher stopped because of it; the report lists them in a line.
+    #[must_use]
+    pub fn with_stopped(self, ranks: impl IntoIterator<Item = usize>) -> Self {
+        let mut stopped: Vec<usize> = ranks.into_iter().collect();
+        stopped.sort_unstable();
+        Self { stopped, ..self }
     }
 
     /// The name of the group.
@@ -109,6 +119,12 @@ impl ChildFailedError {
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
+    }
+
+    /// The ranks of the workers that did not fail but were stopped, in order, if they were given.
+    #[must_use]
+    pub fn stopped_ranks(&self) -> &[usize] {
+        &self.stopped
     }
 
     /// All failures in the order of ranks, at least one.

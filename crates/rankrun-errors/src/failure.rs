@@ -1,17 +1,23 @@
 //! One failed worker: [`ProcessFailure`], made from its exit and its error file. Not here: several (`child_failed`).
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rankrun_types::ExitKind;
 
+use crate::escape::first_line;
+use crate::owner::judge;
 use crate::read::{ErrorFileReading, read_error_file};
+use crate::reason::MemoryKills;
 use crate::root_cause::{FailureKind, FailureOrder};
 use crate::schema::{ErrorFileData, TimeResolution};
 use crate::time::{NANOSECONDS, local_seconds, system_time, unix_ns};
 
 /// What the reference shows where there is nothing to show.
 pub(crate) const NOT_AVAILABLE: &str = "<N/A>";
+
+/// Characters of the message of a record that is left aside.
+const IGNORED_MESSAGE: usize = 200;
 
 /// How far a file's modification time may lie before the start of its writer: the kernel stamps files with a clock
 /// that is up to a tick old.
@@ -28,14 +34,19 @@ pub struct ObservedExit {
     pub exit: ExitKind,
     /// When it was started, where that is known: no time before it is believed.
     pub started_at: Option<SystemTime>,
+    /// A moment not after its start, in clock ticks since the boot, where that is known: a record of a process that is
+    /// older is not its own.
+    pub start_ticks: Option<u64>,
+    /// When the launcher began to stop it, if it did so before its end.
+    pub stopped_at: Option<SystemTime>,
     /// When its end was seen: no time after it is believed.
     pub ended_at: SystemTime,
 }
 
 /// Structured failure of one worker process.
 ///
-/// Mirrors `ProcessFailure` of torch and TensorPlay; `kind`, `exit`, `timestamp_ns`, `error_file_problem`, `note`,
-/// `stderr_tail`, `stderr_captured` and `stopped` are ours.
+/// Mirrors `ProcessFailure` of torch and TensorPlay; `kind`, `exit`, `timestamp_ns` and all after `timestamp_ns` are
+/// ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessFailure {
@@ -51,9 +62,9 @@ pub struct ProcessFailure {
     pub kind: FailureKind,
     /// Its error file, `None` if it wrote none.
     pub error_file: Option<PathBuf>,
-    /// What the error file says, `None` if there is none or it is unusable.
+    /// What the error file says; `None` if there is none, it is unusable, or it is not this worker's own.
     pub error_file_data: Option<ErrorFileData>,
-    /// What is wrong with the error file, as a fragment that goes after its name, such as `is empty`.
+    /// Why the error file is not used, as a fragment that goes after its name, such as `is empty`.
     pub error_file_problem: Option<String>,
     /// The launcher's note, or the error file's message, or else a sentence about how the worker ended.
     pub message: String,
@@ -66,12 +77,20 @@ pub struct ProcessFailure {
     /// The error file's own time where that is finer than a second, else the time it was last written at, else the
     /// time of the exit. A time outside the worker's life is skipped: some clock was wrong.
     pub timestamp_ns: i64,
+    /// How long it ran, if its start is known.
+    pub ran: Option<Duration>,
+    /// Whether it was the launcher that ended it, after it had recorded its failure.
+    pub stopped: bool,
     /// The last lines of its stderr, where they were captured; filled in by the launcher.
     pub stderr_tail: Vec<String>,
+    /// The files that have all it wrote, stdout before stderr; filled in by the launcher.
+    pub log_files: Vec<PathBuf>,
     /// Whether its stderr was captured, so that an empty tail means that it wrote nothing; set by the launcher.
     pub stderr_captured: bool,
-    /// Whether it was the launcher that ended it, after it had recorded its failure; set by the launcher.
-    pub stopped: bool,
+    /// Whether the kernel killed processes for want of memory meanwhile; set by the launcher.
+    pub memory_kills: MemoryKills,
+    /// Where its core dump went, as words that go after `core dump:`; set by the launcher.
+    pub core_dump: Option<String>,
 }
 
 impl ProcessFailure {
@@ -97,10 +116,12 @@ impl ProcessFailure {
         ended_at: SystemTime,
         error_file: Option<&Path>,
     ) -> Self {
-        Self::observe_exit(ObservedExit { local_rank, pid, exit, started_at: None, ended_at }, error_file)
+        let observed =
+            ObservedExit { local_rank, pid, exit, started_at: None, start_ticks: None, stopped_at: None, ended_at };
+        Self::observe_exit(observed, error_file)
     }
 
-    /// The same as [`ProcessFailure::observe`] for a worker whose start time may be known.
+    /// The same as [`ProcessFailure::observe`] for a worker of which more is known.
     #[must_use]
     pub fn observe_exit(observed: ObservedExit, error_file: Option<&Path>) -> Self {
         let reading = error_file.map_or(ErrorFileReading::Absent, read_error_file);
@@ -108,12 +129,23 @@ impl ProcessFailure {
     }
 
     /// The failure made from a worker's end and what was read of its error file, without IO.
+    ///
+    /// A record that tells of something else is left aside, with the reason and its message in
+    /// [`error_file_problem`](Self::error_file_problem): one that is older than the worker; one by another process, unless
+    /// the worker ended with an exit code within 3 s of it, as a wrapper does; one by nobody knows whom, if the worker lived
+    /// on for half an hour, or for 10 s until a signal other than SIGABRT.
     #[must_use]
     pub fn from_parts(observed: ObservedExit, error_file: Option<PathBuf>, reading: ErrorFileReading) -> Self {
         let (error_file, data, problem) = match reading {
             ErrorFileReading::Absent => (None, None, None),
             ErrorFileReading::Unusable { why } => (error_file, None, Some(why.to_string())),
-            ErrorFileReading::Record(data) => (error_file, Some(*data), None),
+            ErrorFileReading::Record(data) => match judge(&observed, &data, Times::choose(&observed, Some(&data)).ns) {
+                Ok(()) => (error_file, Some(*data), None),
+                Err(why) => {
+                    let message = first_line(&data.message, IGNORED_MESSAGE);
+                    (error_file, None, Some(format!("{why}; it says: {message}")))
+                }
+            },
         };
         let times = Times::choose(&observed, data.as_ref());
         let message = data
@@ -136,9 +168,13 @@ impl ProcessFailure {
             note: None,
             timestamp: times.seconds,
             timestamp_ns: times.ns,
+            ran: observed.started_at.and_then(|started| observed.ended_at.duration_since(started).ok()),
+            stopped: observed.stopped_at.is_some(),
             stderr_tail: Vec::new(),
+            log_files: Vec::new(),
             stderr_captured: false,
-            stopped: false,
+            memory_kills: MemoryKills::NotKnown,
+            core_dump: None,
         }
     }
 
@@ -230,7 +266,7 @@ mod tests {
 
     fn observed(exit: ExitKind) -> ObservedExit {
         let ended_at = UNIX_EPOCH + Duration::new(1_796_080_000, 500);
-        ObservedExit { local_rank: 1, pid: 4242, exit, started_at: None, ended_at }
+        ObservedExit { local_rank: 1, pid: 4242, exit, started_at: None, start_ticks: None, stopped_at: None, ended_at }
     }
 
     fn record(text: &str) -> ErrorFileReading {
@@ -264,6 +300,18 @@ mod tests {
         let reading = ErrorFileReading::Record(data);
         let failure = ProcessFailure::from_parts(observed(ExitKind::Code(1)), Some("e.json".into()), reading);
         assert_eq!((failure.timestamp, failure.timestamp_ns), (1_796_070_000, 1_796_070_001_000_000_007));
+    }
+
+    #[test]
+    fn a_record_of_something_else_is_named_with_its_message_and_its_reason() {
+        let mut seen = observed(ExitKind::Code(3));
+        (seen.started_at, seen.start_ticks) = (Some(seen.ended_at - Duration::from_secs(60)), Some(500));
+        let text = r#"{"message": {"message": "no \u001b[31mGPU", "extraInfo": {"pid": 9, "start_ticks": 7}}}"#;
+        let failure = ProcessFailure::from_parts(seen, Some("e.json".into()), record(text));
+        let problem = r"is by process 9, which is older than the worker; it says: no \x1b[31mGPU";
+        assert_eq!(failure.error_file_problem.as_deref(), Some(problem));
+        assert_eq!((failure.error_file_data, failure.message.as_str()), (None, "exited with code 3"));
+        assert_eq!(failure.ran, Some(Duration::from_secs(60)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rankrun_types::env::TORCHELASTIC_ERROR_FILE;
 
+use crate::json;
 use crate::read::{ErrorFileReading, read_error_file};
 use crate::schema::{Dialect, ErrorFileData, UnusableErrorFile};
 use crate::time::system_time;
@@ -74,7 +75,7 @@ pub trait ErrorHandler: Send + Sync {
     /// The JSON text of a child's record with its exit code in `errorCode`, since a child that a signal ended could
     /// not write it itself.
     ///
-    /// A record in torch's form keeps all its fields; another is brought into torch's form.
+    /// A record in torch's form keeps all its fields if it is not over 512 KiB; another is brought into torch's form.
     /// Mirrors `override_error_code_in_rootcause_data`, which leaves the other forms as they are.
     fn override_error_code_in_rootcause_data(&self, rootcause: &ErrorFileData, error_code: i32) -> String {
         with_error_code(rootcause, error_code)
@@ -111,13 +112,13 @@ pub trait ErrorHandler: Send + Sync {
     }
 }
 
+/// The longest record that is passed on with all its fields, in bytes; of a longer one the facts that count are.
+const MAX_KEPT_WHOLE: usize = 512 << 10;
+
 fn with_error_code(rootcause: &ErrorFileData, error_code: i32) -> String {
-    if rootcause.dialect == Dialect::Torch
-        && let Ok(mut value) = serde_json::from_str::<serde_json::Value>(rootcause.raw.trim_start_matches('\u{feff}'))
-        && let Some(message) = value.get_mut("message").and_then(serde_json::Value::as_object_mut)
-    {
-        message.insert("errorCode".to_owned(), error_code.into());
-        return value.to_string();
+    let whole = rootcause.raw.trim_start_matches('\u{feff}').trim();
+    if rootcause.dialect == Dialect::Torch && whole.len() <= MAX_KEPT_WHOLE {
+        return object_with(whole, "message", |message| object_with(message, "errorCode", |_| error_code.to_string()));
     }
     let time = rootcause.time.map(|time| time.unix_ns).or(rootcause.mtime_ns);
     let mut record = ErrorRecord::new(&rootcause.message).with_error_code(error_code);
@@ -127,8 +128,25 @@ fn with_error_code(rootcause: &ErrorFileData, error_code: i32) -> String {
     }
     if let Some(pid) = rootcause.pid {
         record = record.with_pid(pid);
+        record.start_ticks = rootcause.start_ticks;
     }
     record.to_json()
+}
+
+/// The text of a JSON object with another value for a key, made of the one that counts; an absent one is empty.
+fn object_with(object: &str, key: &str, value: impl FnOnce(&str) -> String) -> String {
+    let mut text = String::with_capacity(object.len() + 32);
+    let mut old = "";
+    for (name, value) in json::members(object) {
+        if json::characters(name).eq(key.chars()) {
+            old = value;
+        } else {
+            text.push_str(if text.is_empty() { "{" } else { "," });
+            text.extend([name, ":", value]);
+        }
+    }
+    text.push_str(if text.is_empty() { "{" } else { "," });
+    text + &format!("\"{key}\":{}}}", value(old))
 }
 
 /// The handler that is used unless another is set.
@@ -195,7 +213,21 @@ mod tests {
         let text = r#"{"message": {"message": "m", "extraInfo": {"py_callstack": "s", "timestamp": "7", "own": 1}, "errorCode": 1}}"#;
         let data = overridden(text, -11);
         assert_eq!(data.error_code, Some(-11));
-        assert!(data.raw.contains(r#""own":1"#) && data.raw.contains(r#""timestamp":"7""#), "{}", data.raw);
+        assert!(data.raw.contains(r#""own": 1"#) && data.raw.contains(r#""timestamp": "7""#), "{}", data.raw);
+    }
+
+    #[test]
+    fn an_exit_code_replaces_the_one_that_is_there_whatever_the_object_holds() {
+        for (text, expected) in [
+            (r#"{"message": {}}"#, r#"{"message":{"errorCode":7}}"#),
+            (
+                r#"{"a": 1, "message": {"errorCode": 3, "x": "}"}, "b": []}"#,
+                r#"{"a":1,"b":[],"message":{"x":"}","errorCode":7}}"#,
+            ),
+        ] {
+            let new = object_with(text, "message", |message| object_with(message, "errorCode", |_| "7".to_owned()));
+            assert_eq!(new, expected);
+        }
     }
 
     #[test]

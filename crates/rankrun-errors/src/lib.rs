@@ -30,10 +30,13 @@
 #![forbid(unsafe_code)]
 
 mod child_failed;
+mod clip;
 mod escape;
 mod failure;
 mod groups;
 mod handler;
+mod json;
+mod owner;
 mod panics;
 mod read;
 mod reason;
@@ -49,8 +52,8 @@ pub use child_failed::{ChildFailedError, NoFailuresError, RankFailure};
 pub use failure::{ObservedExit, ProcessFailure};
 pub use handler::{DefaultErrorHandler, DumpErrorFileError, ErrorHandler, get_error_handler, set_error_handler};
 pub use read::{ErrorFileReading, read_error_file};
-pub use reason::usual_meaning;
-pub use record::{record, record_boxed, record_main, record_with};
+pub use reason::{MemoryKills, usual_meaning};
+pub use record::{record, record_boxed, record_child_failure, record_main, record_with};
 pub use report::Report;
 pub use root_cause::{FailureKind, FailureOrder, root_cause};
 pub use schema::{

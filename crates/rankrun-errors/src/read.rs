@@ -9,6 +9,9 @@ use std::path::Path;
 use crate::schema::{ErrorFileData, MAX_ERROR_FILE_BYTES, UnusableErrorFile, from_bytes};
 use crate::time::unix_ns;
 
+/// How much room is made at a time for a file that grows while it is read.
+const PIECE: usize = 64 << 10;
+
 /// What was found at the path of an error file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorFileReading {
@@ -73,9 +76,19 @@ fn read_capped(file: &File, metadata: &Metadata) -> Result<Vec<u8>, UnusableErro
     Ok(bytes)
 }
 
-/// Reads to the end, but at most one byte over the cap, even if the source grows meanwhile.
-fn take_capped(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<usize> {
-    source.take(MAX_ERROR_FILE_BYTES as u64 + 1).read_to_end(bytes)
+/// Reads to the end, but at most one byte over the cap, even if the source grows meanwhile; and holds no more than that.
+fn take_capped(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let mut source = source.take(MAX_ERROR_FILE_BYTES as u64 + 1);
+    while source.limit() > 0 {
+        if bytes.len() == bytes.capacity() {
+            bytes.reserve_exact(PIECE);
+        }
+        let room = (bytes.capacity() - bytes.len()) as u64;
+        if source.by_ref().take(room).read_to_end(bytes)? == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn check_type(file_type: FileType) -> Result<(), UnusableErrorFile> {

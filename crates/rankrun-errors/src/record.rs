@@ -129,7 +129,7 @@ fn record_error(
     earlier: &[Arc<PanicNote>],
 ) -> Result<Option<PathBuf>, DumpErrorFileError> {
     if let Some(failed) = chain(error).find_map(|error| error.downcast_ref::<ChildFailedError>()) {
-        return pass_on(handler, failed);
+        return record_child_failure(handler, failed);
     }
     if earlier.is_empty() {
         return Ok(handler.record_exception(error)?);
@@ -139,7 +139,21 @@ fn record_error(
     Ok(handler.write_record(&record.with_callstack(callstack))?)
 }
 
-fn pass_on(handler: &dyn ErrorHandler, failed: &ChildFailedError) -> Result<Option<PathBuf>, DumpErrorFileError> {
+/// Passes the root cause of failed children on as this process's own error, and returns where; `None` if no launcher
+/// asked for it.
+///
+/// The first failure's error file goes up with its exit code; without a usable one, a record of what is known of it.
+/// For a launcher that is a worker itself and does not run under [`record`], which does the same.
+///
+/// # Errors
+/// [`DumpErrorFileError`] if this process's error file cannot be written.
+pub fn record_child_failure(
+    handler: &dyn ErrorHandler,
+    failed: &ChildFailedError,
+) -> Result<Option<PathBuf>, DumpErrorFileError> {
+    if handler.error_file().is_none() {
+        return Ok(None);
+    }
     let (_, failure) = failed.get_first_failure();
     if let (Some(path), Some(_)) = (&failure.error_file, &failure.error_file_data) {
         match handler.dump_error_file(path, failure.exitcode) {

@@ -2,14 +2,15 @@
 //! equal failures. Pure: text from data. Not here: which failure is the root cause (`root_cause`).
 
 use std::fmt::{self, Write};
+use std::time::Duration;
 
-use rankrun_types::ExitKind;
+use rankrun_types::{ExitKind, Signal};
 
 use crate::child_failed::{ChildFailedError, RankFailure};
 use crate::escape;
 use crate::failure::ProcessFailure;
 use crate::groups::{Group, group_equal, rank_list};
-use crate::reason::usual_meaning;
+use crate::reason::{MemoryKills, usual_meaning};
 use crate::root_cause::FailureKind;
 use crate::time::local_milliseconds;
 
@@ -28,13 +29,19 @@ rankrun's, in Python that of torch.distributed.elastic.multiprocessing.errors)";
 
 /// The report of a [`ChildFailedError`]; its `Display` is the text.
 ///
-/// Plain text without colour, several lines, no newline at the end. Control characters that workers wrote are
+/// Several lines, plain unless [`with_color`](Self::with_color), no newline at the end. Control characters that workers wrote are
 /// escaped. It stays readable for hundreds of failures: equal ones are shown once, and of many different ones the
 /// earliest.
 pub struct Report<'a> {
     error: &'a ChildFailedError,
     show_time: fn(i64) -> String,
+    color: bool,
 }
+
+/// How the headline and the headings look on a terminal: ECMA-48 codes for bold red, bold, and the end of both.
+const RED: &str = "\x1b[1;31m";
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
 
 impl fmt::Debug for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,7 +51,7 @@ impl fmt::Debug for Report<'_> {
 
 impl<'a> Report<'a> {
     pub(crate) fn new(error: &'a ChildFailedError) -> Self {
-        Self { error, show_time: local_milliseconds }
+        Self { error, show_time: local_milliseconds, color: false }
     }
 
     /// The report with times shown by this function, which takes nanoseconds since the Unix epoch.
@@ -55,6 +62,16 @@ impl<'a> Report<'a> {
         Self { show_time, ..self }
     }
 
+    /// The report with its headline and headings in colour, for a terminal.
+    #[must_use]
+    pub fn with_color(self, color: bool) -> Self {
+        Self { color, ..self }
+    }
+
+    fn heading(&self, f: &mut impl Write, text: &str) -> fmt::Result {
+        if self.color { write!(f, "\n\n{BOLD}{text}{PLAIN}") } else { write!(f, "\n\n{text}") }
+    }
+
     fn time(&self, failure: &ProcessFailure) -> String {
         (self.show_time)(failure.timestamp_ns)
     }
@@ -62,6 +79,9 @@ impl<'a> Report<'a> {
     /// The one line that says it all.
     fn headline(&self, f: &mut impl Write) -> fmt::Result {
         let RankFailure { rank, role, failure } = self.error.root();
+        if self.color {
+            f.write_str(RED)?;
+        }
         write!(f, "{} FAILED: ", escape::line(role))?;
         write!(f, "rank {rank} (local rank {}, pid {})", failure.local_rank, failure.pid)?;
         if let Some(host) = self.error.host() {
@@ -74,14 +94,21 @@ impl<'a> Report<'a> {
         }
         if let Some(message) = own_message(failure) {
             write!(f, ": {}", escape::first_line(message, SHORT_MESSAGE))?;
+        } else if is_out_of_memory(failure) {
+            f.write_str(": probably out of memory")?;
+        } else if let (ExitKind::Code(_), Some(last)) = (failure.exit, last_words(failure)) {
+            write!(f, ", last on stderr: {}", escape::first_line(last, SHORT_MESSAGE))?;
         }
-        Ok(())
+        f.write_str(if self.color { PLAIN } else { "" })
     }
 
     fn root_cause(&self, f: &mut impl Write) -> fmt::Result {
         let RankFailure { rank, role, failure } = self.error.root();
-        f.write_str("\n\nRoot cause (first observed failure):")?;
+        self.heading(f, "Root cause (first observed failure):")?;
         write!(f, "\n  time:       {}", self.time(failure))?;
+        if let Some(ran) = failure.ran {
+            write!(f, ", after {} of running", run_time(ran))?;
+        }
         if let Some(host) = self.error.host() {
             write!(f, "\n  host:       {}", escape::line(host))?;
         }
@@ -89,10 +116,19 @@ impl<'a> Report<'a> {
         write!(f, "\n  exit code:  {}, pid {}", exit_code(failure), failure.pid)?;
         if failure.stopped {
             f.write_str("\n  meaning:    the launcher ended it, after it had recorded its error")?;
-        } else if let Some(meaning) = usual_meaning(failure.exit) {
+        } else if let Some(meaning) = usual_meaning(failure.exit, failure.memory_kills) {
             write!(f, "\n  meaning:    {meaning}")?;
         }
+        if let Some(code) = passed_on_code(failure) {
+            write!(f, "\n  inside it:  a worker of its own failed first, exit code {code}")?;
+        }
+        if let Some(core_dump) = &failure.core_dump {
+            write!(f, "\n  core dump:  {}", escape::line(core_dump))?;
+        }
         write!(f, "\n  error file: {}", error_file(failure))?;
+        if let Some(logs) = log_files(failure) {
+            write!(f, "\n  logs:       {logs}")?;
+        }
         self.reason(f, failure)
     }
 
@@ -126,7 +162,7 @@ impl<'a> Report<'a> {
         if others.is_empty() {
             return Ok(());
         }
-        write!(f, "\n\nOther failures ({}):", others.len())?;
+        self.heading(f, &format!("Other failures ({}):", others.len()))?;
         let groups = group_equal(&others);
         let shown = groups.len().min(MAX_GROUPS);
         for group in &groups[..shown] {
@@ -163,25 +199,23 @@ impl<'a> Report<'a> {
         write!(f, "\n    {first_at} {}", self.time(failure))?;
         if failure.error_file.is_some() {
             write!(f, ", error file{of}: {}", error_file(failure))?;
-        } else if let Some(last) = failure.stderr_tail.iter().rev().find(|line| !line.trim().is_empty()) {
+        } else if let Some(last) = last_words(failure) {
             write!(f, ", last line of stderr{of}: {}", escape::first_line(last, SHORT_MESSAGE))?;
         }
         Ok(())
     }
 
+    /// Those that the launcher stopped, in one line: they are no failures.
     fn collateral(&self, f: &mut impl Write) -> fmt::Result {
         let root = self.error.root();
-        let ranks: Vec<usize> = self
-            .error
-            .failures()
-            .iter()
-            .filter(|one| !std::ptr::eq(*one, root) && one.failure.kind == FailureKind::Collateral)
-            .map(|one| one.rank)
-            .collect();
-        match ranks.len() {
-            0 => Ok(()),
-            many => write!(f, "\n\nStopped by the launcher after that ({many}): {}", rank_list(ranks)),
+        let is_collateral =
+            |one: &&RankFailure| !std::ptr::eq(*one, root) && one.failure.kind == FailureKind::Collateral;
+        let failures = self.error.failures().iter().filter(is_collateral).map(|one| one.rank);
+        let ranks: Vec<usize> = failures.chain(self.error.stopped_ranks().iter().copied()).collect();
+        if ranks.is_empty() {
+            return Ok(());
         }
+        write!(f, "\n\n{}: stopped by rankrun", rank_list(ranks))
     }
 }
 
@@ -211,6 +245,11 @@ fn exit_code(failure: &ProcessFailure) -> String {
     }
 }
 
+/// The last line of stderr that says anything.
+fn last_words(failure: &ProcessFailure) -> Option<&str> {
+    failure.stderr_tail.iter().rev().map(String::as_str).find(|line| !line.trim().is_empty())
+}
+
 /// What is missing for a reason, and how to have it next time.
 fn hint(failure: &ProcessFailure) -> String {
     let file = if failure.error_file_problem.is_some() { "no usable error file" } else { "no error file" };
@@ -224,12 +263,48 @@ fn hint(failure: &ProcessFailure) -> String {
 }
 
 fn error_file(failure: &ProcessFailure) -> String {
-    match (&failure.error_file, &failure.error_file_problem) {
-        (None, _) => "none".to_owned(),
-        (Some(path), None) => escape::line(&path.to_string_lossy()),
-        (Some(path), Some(problem)) => {
-            format!("{} (not usable: it {})", escape::line(&path.to_string_lossy()), escape::line(problem))
-        }
+    let Some(path) = &failure.error_file else { return "none".to_owned() };
+    let path = escape::line(&path.to_string_lossy());
+    if let Some(problem) = &failure.error_file_problem {
+        return format!("{path} (not used: it {})", escape::line(problem));
+    }
+    let writer = failure.error_file_data.as_ref().and_then(|data| data.pid);
+    match writer.filter(|pid| *pid != failure.pid && passed_on_code(failure).is_none()) {
+        Some(pid) => format!("{path} (by process {pid}, of which the worker ended)"),
+        None => path,
+    }
+}
+
+/// The exit code of the worker's own worker, if the worker is a launcher that passed on its failure.
+fn passed_on_code(failure: &ProcessFailure) -> Option<i32> {
+    failure.error_file_data.as_ref()?.error_code
+}
+
+fn is_out_of_memory(failure: &ProcessFailure) -> bool {
+    let killed = failure.exit.signal() == Some(Signal::KILL) && !failure.stopped;
+    killed && matches!(failure.memory_kills, MemoryKills::InGroup { .. } | MemoryKills::OnHost { .. })
+}
+
+/// The log files; of several in one directory only the first with it.
+fn log_files(failure: &ProcessFailure) -> Option<String> {
+    let mut shown = Vec::new();
+    let mut directory = None;
+    for path in &failure.log_files {
+        let name = path.file_name().filter(|_| directory.is_some() && directory == path.parent());
+        shown.push(escape::line(&name.unwrap_or(path.as_os_str()).to_string_lossy()));
+        directory = path.parent();
+    }
+    (!shown.is_empty()).then(|| shown.join(", "))
+}
+
+/// A time as people say it: `0.25 s`, `12.3 s`, `5 min 2 s`, `3 h 5 min`.
+fn run_time(ran: Duration) -> String {
+    let secs = ran.as_secs();
+    match secs {
+        0 => format!("{:.2} s", ran.as_secs_f64()),
+        1..60 => format!("{:.1} s", ran.as_secs_f64()),
+        60..3600 => format!("{} min {} s", secs / 60, secs % 60),
+        _ => format!("{} h {} min", secs / 3600, secs / 60 % 60),
     }
 }
 

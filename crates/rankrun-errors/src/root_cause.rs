@@ -90,6 +90,8 @@ mod tests {
                 pid: 4000 + rank as u32,
                 exit: self.exit,
                 started_at: Some(at(0)),
+                start_ticks: None,
+                stopped_at: None,
                 ended_at: at(self.ended_ms),
             };
             let mut failure = ProcessFailure::from_parts(observed, Some(PathBuf::from("error.json")), reading);

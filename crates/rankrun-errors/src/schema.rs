@@ -1,17 +1,22 @@
 //! What an error file says: the three dialects, from text to [`ErrorFileData`], without IO.
 //! Not here: opening a file (`read`) and writing one (`write`).
 //!
-//! Only the keys that count are kept while parsing, so that a hostile file costs no more than a few times its size.
+//! What a file costs is its own text and what is kept of it: nothing else is copied while it is read.
 
-use std::fmt;
+use serde::de::IgnoredAny;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
-
+use crate::clip::{MAX_CALLSTACK_BYTES, MAX_MESSAGE_BYTES};
+use crate::json;
 use crate::time::NANOSECONDS;
 
-/// The largest error file that is read, in bytes: 4 MiB.
-pub const MAX_ERROR_FILE_BYTES: usize = 4 << 20;
+/// The largest error file that is read, in bytes: 3 MiB, so that with what is kept of it no file costs more than 4 MiB.
+pub const MAX_ERROR_FILE_BYTES: usize = 3 << 20;
+
+/// How deep objects and arrays may lie in each other: the parser needs memory for each.
+const MAX_DEPTH: usize = 1 << 17;
+
+/// The longest text that is looked at for a number, in bytes.
+const MAX_NUMBER_BYTES: usize = 64;
 
 /// Which system's form an error file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,9 +51,9 @@ pub struct ErrorTime {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErrorFileData {
-    /// The error's message; empty if the file gives only a traceback.
+    /// The error's message; empty if the file gives only a traceback. Of more than 64 KiB the middle is left out.
     pub message: String,
-    /// The traceback or call stack, if the file has one that is not empty.
+    /// The traceback or call stack, if the file has one that is not empty. Of more than 384 KiB the middle is left out.
     pub traceback: Option<String>,
     /// The file's own time, if it gives one that can be understood.
     pub time: Option<ErrorTime>,
@@ -56,6 +61,9 @@ pub struct ErrorFileData {
     pub error_code: Option<i32>,
     /// The process that wrote the record, as it sees itself; only rankrun's records have it.
     pub pid: Option<u32>,
+    /// When that process was started, in clock ticks since the boot, as the 22nd field of /proc/PID/stat has it; only
+    /// rankrun's records have it.
+    pub start_ticks: Option<u64>,
     /// The form it was written in.
     pub dialect: Dialect,
     /// The whole JSON text.
@@ -163,6 +171,7 @@ pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<ErrorFileData, UnusableErrorF
         time: parsed.time,
         error_code: parsed.error_code,
         pid: parsed.pid,
+        start_ticks: parsed.start_ticks,
         dialect: parsed.dialect,
         raw,
         mtime_ns: None,
@@ -176,6 +185,7 @@ struct Parsed {
     time: Option<ErrorTime>,
     error_code: Option<i32>,
     pid: Option<u32>,
+    start_ticks: Option<u64>,
     dialect: Dialect,
 }
 
@@ -185,10 +195,13 @@ impl Parsed {
         if text.is_empty() {
             return Err(UnusableErrorFile::Empty);
         }
-        let whole: &RawValue = serde_json::from_str(text).map_err(|error| json_error(&error, raw.len()))?;
-        let top = object(whole).ok_or_else(|| UnusableErrorFile::NotAnObject { found: json_type(whole) })?;
+        if json::depth(text) > MAX_DEPTH {
+            return Err(UnusableErrorFile::InvalidJson { detail: "values are nested too deep".to_owned() });
+        }
+        serde_json::from_str::<IgnoredAny>(text).map_err(|error| json_error(&error, raw.len()))?;
+        let top = object(text).ok_or_else(|| UnusableErrorFile::NotAnObject { found: json_type(text) })?;
         let message = top.message.ok_or(UnusableErrorFile::NoMessage)?;
-        match message.get().as_bytes().first() {
+        match message.as_bytes().first() {
             Some(b'"') => Ok(Self::from_string_form(&top, message)),
             Some(b'{') => Self::from_object_form(message),
             Some(b'n') => Err(UnusableErrorFile::NullMessage),
@@ -196,35 +209,36 @@ impl Parsed {
         }
     }
 
-    fn from_string_form(top: &Level<'_>, message: &RawValue) -> Self {
+    fn from_string_form(top: &Level<'_>, message: &str) -> Self {
         let extra = top.extra_info.and_then(object);
         let dialect = if extra.is_some() { Dialect::TensorPlay } else { Dialect::TorchString };
         let extra = extra.unwrap_or_default();
         Self {
-            message: string(message).unwrap_or_default(),
+            message: json::string(message, MAX_MESSAGE_BYTES).unwrap_or_default(),
             traceback: traceback(&extra),
             time: error_time(&extra).or_else(|| error_time(top)),
             error_code: top.error_code.and_then(integer),
             pid: extra.pid.and_then(integer),
+            start_ticks: extra.start_ticks.and_then(integer),
             dialect,
         }
     }
 
-    fn from_object_form(message: &RawValue) -> Result<Self, UnusableErrorFile> {
+    fn from_object_form(message: &str) -> Result<Self, UnusableErrorFile> {
         let inner = object(message).unwrap_or_default();
         let extra = inner.extra_info.and_then(object).unwrap_or_default();
         let traceback = traceback(&extra);
-        let message = match (inner.message.and_then(string), &traceback) {
-            (Some(message), _) => message,
-            (None, Some(_)) => String::new(),
-            (None, None) => return Err(UnusableErrorFile::NoMessage),
-        };
+        let message = inner.message.and_then(|message| json::string(message, MAX_MESSAGE_BYTES));
+        if message.is_none() && traceback.is_none() {
+            return Err(UnusableErrorFile::NoMessage);
+        }
         Ok(Self {
-            message,
+            message: message.unwrap_or_default(),
             traceback,
             time: error_time(&extra),
             error_code: inner.error_code.and_then(integer),
             pid: extra.pid.and_then(integer),
+            start_ticks: extra.start_ticks.and_then(integer),
             dialect: Dialect::Torch,
         })
     }
@@ -238,8 +252,8 @@ fn json_error(error: &serde_json::Error, bytes: usize) -> UnusableErrorFile {
     }
 }
 
-fn json_type(value: &RawValue) -> &'static str {
-    match value.get().as_bytes().first() {
+fn json_type(value: &str) -> &'static str {
+    match value.as_bytes().first() {
         Some(b'{') => "an object",
         Some(b'[') => "an array",
         Some(b'"') => "a text",
@@ -253,107 +267,63 @@ fn json_type(value: &RawValue) -> &'static str {
 /// in Python.
 #[derive(Default)]
 struct Level<'a> {
-    message: Option<&'a RawValue>,
-    extra_info: Option<&'a RawValue>,
-    error_code: Option<&'a RawValue>,
-    callstack: Option<&'a RawValue>,
-    traceback: Option<&'a RawValue>,
-    timestamp: Option<&'a RawValue>,
-    timestamp_ns: Option<&'a RawValue>,
-    pid: Option<&'a RawValue>,
+    message: Option<&'a str>,
+    extra_info: Option<&'a str>,
+    error_code: Option<&'a str>,
+    callstack: Option<&'a str>,
+    traceback: Option<&'a str>,
+    timestamp: Option<&'a str>,
+    timestamp_ns: Option<&'a str>,
+    pid: Option<&'a str>,
+    start_ticks: Option<&'a str>,
 }
 
-impl<'de> Deserialize<'de> for Level<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LevelVisitor;
-
-        impl<'de> Visitor<'de> for LevelVisitor {
-            type Value = Level<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut level = Level::default();
-                while let Some(Text(key)) = map.next_key()? {
-                    let slot = match key.as_str() {
-                        "message" => &mut level.message,
-                        "extraInfo" => &mut level.extra_info,
-                        "errorCode" => &mut level.error_code,
-                        "py_callstack" => &mut level.callstack,
-                        "traceback" => &mut level.traceback,
-                        "timestamp" => &mut level.timestamp,
-                        "timestamp_ns" => &mut level.timestamp_ns,
-                        "pid" => &mut level.pid,
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
-                        }
-                    };
-                    *slot = Some(map.next_value()?);
-                }
-                Ok(level)
-            }
-        }
-
-        deserializer.deserialize_map(LevelVisitor)
-    }
-}
-
-/// A JSON text. Half a surrogate pair, which Python writes for a file name that is no UTF-8, is replaced, not refused.
-struct Text(String);
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-
-        impl Visitor<'_> for TextVisitor {
-            type Value = Text;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text")
-            }
-
-            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Text, E> {
-                Ok(Text(String::from_utf8_lossy(bytes).into_owned()))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_bytes(TextVisitor)
-    }
-}
-
-fn object(value: &RawValue) -> Option<Level<'_>> {
-    serde_json::from_str(value.get()).ok()
-}
-
-fn string(value: &RawValue) -> Option<String> {
-    if !value.get().starts_with('"') {
+/// The object that valid JSON text holds, `None` if it holds something else.
+fn object(value: &str) -> Option<Level<'_>> {
+    if !value.starts_with('{') {
         return None;
     }
-    serde_json::from_str(value.get()).ok().map(|Text(text)| text)
+    let mut level = Level::default();
+    for (key, value) in json::members(value) {
+        let slots = [
+            ("message", &mut level.message),
+            ("extraInfo", &mut level.extra_info),
+            ("errorCode", &mut level.error_code),
+            ("py_callstack", &mut level.callstack),
+            ("traceback", &mut level.traceback),
+            ("timestamp", &mut level.timestamp),
+            ("timestamp_ns", &mut level.timestamp_ns),
+            ("pid", &mut level.pid),
+            ("start_ticks", &mut level.start_ticks),
+        ];
+        for (name, slot) in slots {
+            if json::characters(key).eq(name.chars()) {
+                *slot = Some(value);
+            }
+        }
+    }
+    Some(level)
 }
 
 /// The text of a number, or of a text that holds one: torch writes its timestamps as texts.
-fn number_text(value: &RawValue) -> Option<String> {
-    match value.get().as_bytes().first()? {
-        b'"' => Some(string(value)?.trim().to_owned()),
-        b'-' | b'0'..=b'9' => Some(value.get().to_owned()),
+fn number_text(value: &str) -> Option<String> {
+    if value.len() > MAX_NUMBER_BYTES {
+        return None;
+    }
+    match value.as_bytes().first()? {
+        b'"' => Some(json::string(value, MAX_NUMBER_BYTES)?.trim().to_owned()),
+        b'-' | b'0'..=b'9' => Some(value.to_owned()),
         _ => None,
     }
 }
 
-fn integer<T: std::str::FromStr>(value: &RawValue) -> Option<T> {
+fn integer<T: std::str::FromStr>(value: &str) -> Option<T> {
     number_text(value)?.parse().ok()
 }
 
 fn traceback(extra: &Level<'_>) -> Option<String> {
-    [extra.callstack, extra.traceback].into_iter().flatten().filter_map(string).find(|text| !text.trim().is_empty())
+    let texts = [extra.callstack, extra.traceback].into_iter().flatten();
+    texts.filter_map(|text| json::string(text, MAX_CALLSTACK_BYTES)).find(|text| !text.trim().is_empty())
 }
 
 fn error_time(level: &Level<'_>) -> Option<ErrorTime> {
@@ -455,6 +425,8 @@ mod tests {
     fn deep_nesting_and_trailing_text_are_no_trouble() {
         let deep = format!(r#"{{"x": {}{}, "message": "m"}}"#, "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(parse(&deep).unwrap().message, "m");
+        let deeper = format!(r#"{{"x": {}{}, "message": "m"}}"#, "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH));
+        assert!(matches!(parse(&deeper), Err(UnusableErrorFile::InvalidJson { .. })));
         assert!(matches!(parse(r#"{"message": "m"} {"#), Err(UnusableErrorFile::InvalidJson { .. })));
     }
 

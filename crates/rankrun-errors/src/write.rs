@@ -10,12 +10,10 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::clip::{MAX_CALLSTACK_BYTES, MAX_MESSAGE_BYTES, clipped};
+use crate::owner::own_start_ticks;
 use crate::time::{NANOSECONDS, unix_ns};
 
-/// Kept of a message, in bytes. With [`MAX_CALLSTACK_BYTES`] it stays below the reader's cap even if each byte
-/// becomes six (`\u001b`).
-const MAX_MESSAGE_BYTES: usize = 64 << 10;
-const MAX_CALLSTACK_BYTES: usize = 512 << 10;
 /// Errors of a chain that are followed; it could be a circle.
 const MAX_CHAIN: usize = 64;
 
@@ -36,12 +34,15 @@ pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
 pub struct ErrorRecord {
     /// What went wrong; more than 64 KiB are cut.
     pub message: String,
-    /// The traceback, backtrace or chain of causes; more than 512 KiB are cut in the middle.
+    /// The traceback, backtrace or chain of causes; more than 384 KiB are cut in the middle.
     pub callstack: String,
     /// When it happened.
     pub time: SystemTime,
     /// The process it happened in.
     pub pid: u32,
+    /// When that process was started, in clock ticks since the boot (the 22nd field of /proc/PID/stat), where it is
+    /// known: with the pid, it tells the process from all others.
+    pub start_ticks: Option<u64>,
     /// The exit code of the process, where it is known: negative for a signal.
     pub error_code: Option<i32>,
 }
@@ -55,6 +56,7 @@ impl ErrorRecord {
             callstack: String::new(),
             time: SystemTime::now(),
             pid: std::process::id(),
+            start_ticks: own_start_ticks(),
             error_code: None,
         }
     }
@@ -83,10 +85,10 @@ impl ErrorRecord {
         Self { time, ..self }
     }
 
-    /// The record of another process.
+    /// The record of another process, of which only the pid is known.
     #[must_use]
     pub fn with_pid(self, pid: u32) -> Self {
-        Self { pid, ..self }
+        Self { pid, start_ticks: None, ..self }
     }
 
     /// The record with this exit code.
@@ -95,7 +97,7 @@ impl ErrorRecord {
         Self { error_code: Some(error_code), ..self }
     }
 
-    /// The JSON text of the record: torch's schema, plus `timestamp_ns` and `pid` in `extraInfo`.
+    /// The JSON text of the record: torch's schema, plus `timestamp_ns`, `pid` and `start_ticks` in `extraInfo`.
     ///
     /// Mirrors what torch's `ErrorHandler.record_exception` writes, so that torch's `ProcessFailure` reads it.
     #[must_use]
@@ -109,6 +111,7 @@ impl ErrorRecord {
                     timestamp: ns.div_euclid(NANOSECONDS).to_string(),
                     timestamp_ns: ns,
                     pid: self.pid,
+                    start_ticks: self.start_ticks,
                 },
                 error_code: self.error_code,
             },
@@ -138,28 +141,8 @@ struct ExtraInfo<'a> {
     timestamp: String,
     timestamp_ns: i64,
     pid: u32,
-}
-
-/// The text, or its first three and last one quarters with a note between.
-fn clipped(text: &str, max: usize) -> std::borrow::Cow<'_, str> {
-    if text.len() <= max {
-        return text.into();
-    }
-    let head = &text[..text.floor_char_boundary_(max / 4 * 3)];
-    let tail = &text[text.floor_char_boundary_(text.len() - max / 4)..];
-    let left_out = text.len() - head.len() - tail.len();
-    format!("{head}\n... {left_out} bytes left out ...\n{tail}").into()
-}
-
-/// `str::floor_char_boundary`, which is newer than the oldest Rust that builds this.
-trait FloorCharBoundary {
-    fn floor_char_boundary_(&self, index: usize) -> usize;
-}
-
-impl FloorCharBoundary for str {
-    fn floor_char_boundary_(&self, index: usize) -> usize {
-        (0..=index).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
-    }
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_ticks: Option<u64>,
 }
 
 /// An error file could not be written.

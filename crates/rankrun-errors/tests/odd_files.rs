@@ -71,7 +71,7 @@ fn a_message_of_20_megabytes_is_too_large() {
     file.write_all(br#""}"#).unwrap();
     let bytes = (20 << 20) + 2;
     assert_eq!(why(&path), UnusableErrorFile::TooLarge { bytes });
-    assert_eq!(why(&path).to_string(), "is too large: 20971522 bytes where at most 4194304 are read");
+    assert_eq!(why(&path).to_string(), "is too large: 20971522 bytes where at most 3145728 are read");
 }
 
 #[test]

@@ -23,8 +23,15 @@ fn parse_and_report(bytes: &[u8]) {
         Ok(data) => ErrorFileReading::Record(Box::new(data)),
         Err(why) => ErrorFileReading::Unusable { why },
     };
-    let observed =
-        ObservedExit { local_rank: 0, pid: 1, exit: ExitKind::Code(1), started_at: None, ended_at: UNIX_EPOCH };
+    let observed = ObservedExit {
+        local_rank: 0,
+        pid: 1,
+        exit: ExitKind::Code(1),
+        started_at: None,
+        start_ticks: None,
+        stopped_at: None,
+        ended_at: UNIX_EPOCH,
+    };
     let failure = ProcessFailure::from_parts(observed, Some("error.json".into()), reading);
     let report = ChildFailedError::new("trainer", BTreeMap::from([(0, failure)])).unwrap().to_string();
     assert!(!report.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{report:?}");

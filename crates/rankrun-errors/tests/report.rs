@@ -7,7 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use expect_test::{Expect, expect};
 use rankrun_errors::{
-    ChildFailedError, ErrorFileReading, FailureKind, ObservedExit, ProcessFailure, UnusableErrorFile, parse_error_file,
+    ChildFailedError, ErrorFileReading, FailureKind, MemoryKills, ObservedExit, ProcessFailure, UnusableErrorFile,
+    parse_error_file,
 };
 use rankrun_types::{ExitKind, Signal};
 
@@ -21,7 +22,15 @@ fn time(unix_ns: i64) -> String {
 
 fn failure(local_rank: usize, exit: ExitKind, at_ms: u64, reading: ErrorFileReading) -> ProcessFailure {
     let ended_at = UNIX_EPOCH + Duration::from_secs(T) + Duration::from_millis(at_ms);
-    let observed = ObservedExit { local_rank, pid: 4241 + local_rank as u32, exit, started_at: None, ended_at };
+    let observed = ObservedExit {
+        local_rank,
+        pid: 4241 + local_rank as u32,
+        exit,
+        started_at: None,
+        start_ticks: None,
+        stopped_at: None,
+        ended_at,
+    };
     ProcessFailure::from_parts(observed, Some(format!("/run/{local_rank}/error.json").into()), reading)
 }
 
@@ -126,6 +135,97 @@ fn a_worker_that_was_stopped_after_it_had_failed_is_not_said_to_have_died_of_a_s
 }
 
 #[test]
+fn all_that_is_known_of_a_kill_is_told_and_who_was_stopped_is_in_one_line() {
+    let mut failed = without_file(1, signal(Signal::KILL), 250);
+    failed.ran = Some(Duration::from_millis(3725_040));
+    failed.memory_kills = MemoryKills::InGroup { count: 1, limit: Some(20 << 20) };
+    failed.log_files = vec!["/run/1/stdout.log".into(), "/run/1/stderr.log".into()];
+    (failed.stderr_captured, failed.stderr_tail) = (true, vec!["loading the model".to_owned()]);
+    check(
+        &trainer([failed]).with_stopped([0, 7, 2, 3, 4, 5, 6]),
+        &expect![[r#"
+        trainer FAILED: rank 1 (local rank 1, pid 4242) on node-3: signal 9 (SIGKILL): probably out of memory
+
+        Root cause (first observed failure):
+          time:       T+0.250s, after 1 h 2 min of running
+          host:       node-3
+          rank:       1 (local rank 1, role trainer)
+          exit code:  -9 (SIGKILL), pid 4242
+          meaning:    probably out of memory: the kernel killed 1 process of this control group meanwhile (memory limit 20 MiB)
+          error file: none
+          logs:       /run/1/stdout.log, stderr.log
+          last lines of stderr:
+            loading the model
+
+        ranks 0,2-7: stopped by rankrun"#]],
+    );
+}
+
+#[test]
+fn what_a_nested_launcher_passed_on_is_told_as_that() {
+    let text = r#"{"message": {"message": "loss is NaN", "extraInfo": {"pid": 77}, "errorCode": -11}}"#;
+    check(
+        &trainer([failure(0, ExitKind::Code(139), 0, record(text))]),
+        &expect![[r#"
+        trainer FAILED: rank 0 (local rank 0, pid 4241) on node-3: exit code 139: loss is NaN
+
+        Root cause (first observed failure):
+          time:       T+0.000s
+          host:       node-3
+          rank:       0 (local rank 0, role trainer)
+          exit code:  139, pid 4241
+          meaning:    a shell's code for: ended by signal 11 (SIGSEGV), invalid memory reference, often a fault in native code or a stack overflow
+          inside it:  a worker of its own failed first, exit code -11
+          error file: /run/0/error.json
+          message:
+            loss is NaN"#]],
+    );
+}
+
+#[test]
+fn a_record_of_another_process_is_marked_and_one_that_does_not_count_has_its_reason() {
+    let text = r#"{"message": {"message": "no GPU", "extraInfo": {"pid": 77}}}"#;
+    let mut ignored = failure(1, signal(Signal::SEGV), 50, ErrorFileReading::Absent);
+    ignored.error_file = Some("/run/1/error.json".into());
+    ignored.error_file_problem = Some("is older than the worker; it says: no\nGPU".to_owned());
+    ignored.core_dump = Some("/data/core.4242".to_owned());
+    check(
+        &trainer([failure(0, ExitKind::Code(1), 70, record(text)), ignored]),
+        &expect![[r#"
+        trainer FAILED: rank 1 (local rank 1, pid 4242) on node-3: signal 11 (SIGSEGV)
+
+        Root cause (first observed failure):
+          time:       T+0.050s
+          host:       node-3
+          rank:       1 (local rank 1, role trainer)
+          exit code:  -11 (SIGSEGV), pid 4242
+          meaning:    invalid memory reference, often a fault in native code or a stack overflow
+          core dump:  /data/core.4242
+          error file: /run/1/error.json (not used: it is older than the worker; it says: no\nGPU)
+          hint:
+            no usable error file and no captured stderr, so the reason is not known.
+            To get it next time, run the worker's main function under `record` (in Rust
+            rankrun's, in Python that of torch.distributed.elastic.multiprocessing.errors),
+            or keep its stderr with --tee 3 or --redirects 3.
+
+        Other failures (1):
+          rank 0 (local rank 0, pid 4241): exit code 1: no GPU
+            at T+0.070s, error file: /run/0/error.json (by process 77, of which the worker ended)"#]],
+    );
+}
+
+#[test]
+fn on_a_terminal_the_headline_and_the_headings_stand_out() {
+    let error = trainer([without_file(0, ExitKind::Code(3), 0), without_file(1, ExitKind::Code(4), 1)]);
+    let text = error.report().with_color(true).to_string();
+    let plain = error.to_string();
+    assert_eq!(text.matches("\x1b[0m").count(), 3, "{text:?}");
+    assert!(text.starts_with("\x1b[1;31mtrainer FAILED: rank 0"), "{text:?}");
+    let without = ["\x1b[1;31m", "\x1b[1m", "\x1b[0m"].iter().fold(text, |text, code| text.replace(code, ""));
+    assert_eq!(without, plain);
+}
+
+#[test]
 fn one_failure_with_captured_stderr_shows_its_last_lines() {
     let mut failed = without_file(0, ExitKind::Signal { signal: Signal::ABRT, core_dumped: true }, 0);
     failed.stderr_tail = vec!["loading\u{1b}[2K".to_owned(), String::new(), "assertion failed: x > 0".to_owned()];
@@ -182,7 +282,7 @@ fn the_facts_of_the_report_of_torch_are_all_there() {
               rank 2 (local rank 2, pid 4243): exit code 3
                 at T+6.000s
 
-            Stopped by the launcher after that (1): rank 0"#]],
+            rank 0: stopped by rankrun"#]],
     );
 }
 
@@ -217,7 +317,7 @@ fn four_failures_of_four_kinds() {
               rank 0 (local rank 0, pid 4241): exit code 1: RuntimeError: peer closed...
                 at T+0.300s, error file: /run/0/error.json
               rank 2 (local rank 2, pid 4243): signal 9 (SIGKILL)
-                at T+0.400s, error file: /run/2/error.json (not usable: it is cut off after 44 bytes, in the middle of its JSON text)
+                at T+0.400s, error file: /run/2/error.json (not used: it is cut off after 44 bytes, in the middle of its JSON text)
               rank 3 (local rank 3, pid 4244): exit status lost (taken by another part of the program)
                 at T+0.050s"#]],
     );
@@ -256,7 +356,7 @@ fn of_512_failures_equal_ones_are_shown_once() {
               ranks 0,8,16,24,32,40,48,56,64,72,80,88,96,104,112,120 and 48 more (64 workers): signal 13 (SIGPIPE)
                 first at T+2.000s
 
-            Stopped by the launcher after that (223): ranks 257-263,265-271,273-279,281-287,289-295,297-299,301-303,305-311,313-319,321-327,329-335,337-343,345-351,353-359,361-367,369-375 and 119 more"#]],
+            ranks 257-263,265-271,273-279,281-287,289-295,297-299,301-303,305-311,313-319,321-327,329-335,337-343,345-351,353-359,361-367,369-375 and 119 more: stopped by rankrun"#]],
     );
 }
 

@@ -112,8 +112,9 @@ impl DefaultLogsSpecs {
 
     /// Shows the output of these local ranks only.
     ///
-    /// Other ranks are not teed, and a stream of theirs that is not redirected goes to `/dev/null`; log files are
-    /// complete for every rank. An empty set shows none.
+    /// Other ranks are not teed, and their stdout, where it is not redirected, goes to `/dev/null`; their stderr always
+    /// goes to their log file, so that a failure of theirs can be explained. Log files are complete for every rank. An
+    /// empty set shows none.
     #[must_use]
     pub fn local_ranks_filter(mut self, local_ranks: BTreeSet<usize>) -> Self {
         self.local_ranks_filter = Some(local_ranks);
@@ -233,10 +234,12 @@ impl DefaultLogsSpecs {
         let file = |local_rank: usize, name| attempt.join(local_rank.to_string()).join(name);
         let redirected = |stream, name| {
             PerRank::from_fn(local_world_size, |local_rank| {
-                if (redirects[local_rank] | tee[local_rank]).contains(stream) {
-                    Some(file(local_rank, name))
-                } else {
-                    (!shown(local_rank)).then(|| PathBuf::from("/dev/null"))
+                let to_file = (redirects[local_rank] | tee[local_rank]).contains(stream);
+                match shown(local_rank) {
+                    _ if to_file => Some(file(local_rank, name)),
+                    true => None,
+                    false if stream == Std::ERR => Some(file(local_rank, name)),
+                    false => Some(PathBuf::from("/dev/null")),
                 }
             })
         };

@@ -1,0 +1,236 @@
+//! Whose an error file is: whether a record that lies at a worker's path tells of this worker's end. Pure but for
+//! [`own_start_ticks`]. Not here: reading the file (`read`), its times (`failure`).
+//!
+//! All that a worker starts inherits the path of its error file. A wrapper such as `sh -c 'python train.py'` ends of what
+//! its child recorded; a helper records something harmless and the worker goes on. Nothing tells the two apart but the
+//! worker itself: a wrapper ends with an exit code soon after. So a record by another process counts for a worker that
+//! ended so, and else is named and left aside. A record without a pid (torch's, TensorPlay's) is taken for the worker's
+//! own, as long as it can be: who hangs in its shutdown is ended by its peers' timeouts, which are half an hour at most
+//! by default, and who crashes in it does so at once.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use rankrun_types::Signal;
+
+use crate::failure::ObservedExit;
+use crate::schema::ErrorFileData;
+use crate::time::{NANOSECONDS, unix_ns};
+
+/// How long after another process's record a worker may end for its failure to be that one.
+const HANDED_ON: Duration = Duration::from_secs(3);
+/// How long after a record of which the writer is not known a signal may end the worker in its shutdown.
+const CRASH_IN_SHUTDOWN: Duration = Duration::from_secs(10);
+/// The same where the worker was not ended by a signal, or by a watchdog's.
+const SHUTDOWN: Duration = Duration::from_secs(30 * 60);
+
+/// Why a record is not taken for the reason of a worker's end: a fragment that goes after the file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotTheCause {
+    /// It was there before the worker.
+    Older,
+    /// It is by a process that was there before the worker, perhaps with the same pid.
+    OlderProcess { pid: u32 },
+    /// It is by another process, and the worker did not end of that.
+    OtherProcess { pid: u32, worker: u32, lived_on: Duration },
+    /// Nobody knows whose it is, and the worker lived on for too long.
+    LivedOn { lived_on: Duration },
+}
+
+impl fmt::Display for NotTheCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secs = |duration: &Duration| (duration.as_secs_f64() * 10.0).round() / 10.0;
+        match self {
+            Self::Older => f.write_str("is older than the worker"),
+            Self::OlderProcess { pid } => write!(f, "is by process {pid}, which is older than the worker"),
+            Self::OtherProcess { pid, worker, lived_on } => {
+                write!(f, "is by process {pid}, not by the worker {worker}, which went on for {} s", secs(lived_on))
+            }
+            Self::LivedOn { lived_on } => {
+                write!(f, "was written {} s before the worker ended, of something else", secs(lived_on))
+            }
+        }
+    }
+}
+
+/// Whether a record, made at `recorded_ns`, tells of the end of this worker.
+pub(crate) fn judge(observed: &ObservedExit, data: &ErrorFileData, recorded_ns: i64) -> Result<(), NotTheCause> {
+    let older_process = data.start_ticks.zip(observed.start_ticks).is_some_and(|(writer, worker)| writer < worker);
+    if let (true, Some(pid)) = (older_process && data.error_code.is_none(), data.pid) {
+        return Err(NotTheCause::OlderProcess { pid });
+    }
+    // The worker is known by its pid as long as it is there.
+    if data.pid == Some(observed.pid) && data.start_ticks.is_some() && observed.start_ticks.is_some() {
+        return Ok(());
+    }
+    let Some(started) = observed.started_at else {
+        // Whoever asks does not know when the worker lived.
+        return Ok(());
+    };
+    if is_older(started, data) {
+        return Err(NotTheCause::Older);
+    }
+    // A worker that is a launcher itself passes on what its own worker recorded, with that one's exit code.
+    if data.pid == Some(observed.pid) || data.error_code.is_some() {
+        return Ok(());
+    }
+    let end_ns = unix_ns(observed.stopped_at.map_or(observed.ended_at, |stopped| stopped.min(observed.ended_at)));
+    let lived_on = Duration::from_nanos(u64::try_from(end_ns.saturating_sub(recorded_ns)).unwrap_or(0));
+    // Of its own signal, not of one that the launcher sent.
+    let signal = observed.exit.signal().filter(|_| observed.stopped_at.is_none());
+    match data.pid {
+        Some(pid) if signal.is_some() || lived_on > HANDED_ON => {
+            Err(NotTheCause::OtherProcess { pid, worker: observed.pid, lived_on })
+        }
+        Some(_) => Ok(()),
+        None if lived_on > anonymous_limit(signal) => Err(NotTheCause::LivedOn { lived_on }),
+        None => Ok(()),
+    }
+}
+
+/// Watchdogs that wait for peers abort; other signals end a process at once.
+fn anonymous_limit(signal: Option<Signal>) -> Duration {
+    match signal {
+        None | Some(Signal::ABRT) => SHUTDOWN,
+        Some(_) => CRASH_IN_SHUTDOWN,
+    }
+}
+
+/// Whether each time that is known of the record lies before the worker's start. A second is allowed for clocks that are
+/// coarse, and whole seconds.
+fn is_older(started: SystemTime, data: &ErrorFileData) -> bool {
+    let started = unix_ns(started).saturating_sub(NANOSECONDS);
+    let times = [data.mtime_ns, data.time.map(|time| time.unix_ns)];
+    times.iter().flatten().count() > 0 && times.iter().flatten().all(|ns| *ns < started)
+}
+
+/// When this process was started, in clock ticks since the boot: the 22nd field of /proc/self/stat.
+pub(crate) fn own_start_ticks() -> Option<u64> {
+    start_ticks(&std::fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+fn start_ticks(stat: &str) -> Option<u64> {
+    // The name, in parentheses, may itself hold spaces and parentheses: what counts is after the last one.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use rankrun_types::ExitKind;
+
+    use super::*;
+    use crate::schema::parse_error_file;
+
+    const T: u64 = 1_796_070_000;
+    const WORKER: u32 = 100;
+    const STARTED_TICKS: u64 = 5000;
+    const SEGV: ExitKind = ExitKind::Signal { signal: Signal::SEGV, core_dumped: false };
+    const ABRT: ExitKind = ExitKind::Signal { signal: Signal::ABRT, core_dumped: false };
+    const TERM: ExitKind = ExitKind::Signal { signal: Signal::TERM, core_dumped: false };
+
+    /// A worker that ran from [`T`] on, and whether the launcher stopped it in the end.
+    fn worker(exit: ExitKind, ended_s: u64, stopped: bool) -> ObservedExit {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        ObservedExit {
+            local_rank: 0,
+            pid: WORKER,
+            exit,
+            started_at: Some(at(T)),
+            start_ticks: Some(STARTED_TICKS),
+            stopped_at: stopped.then(|| at(T + ended_s)),
+            ended_at: at(T + ended_s),
+        }
+    }
+
+    fn at_ns(second: i64) -> i64 {
+        (T as i64 + second) * 1_000_000_000
+    }
+
+    /// A record of a process at a second after the worker's start, in our dialect if it has a pid.
+    fn record(pid: Option<u32>, start_ticks: Option<u64>, second: i64) -> ErrorFileData {
+        let mut data = parse_error_file(br#"{"message": "m"}"#).unwrap();
+        (data.pid, data.start_ticks, data.mtime_ns) = (pid, start_ticks, Some(at_ns(second)));
+        data
+    }
+
+    #[test]
+    fn a_record_counts_for_the_worker_that_it_tells_of() {
+        let one = ExitKind::Code(1);
+        let own = |second| record(Some(WORKER), Some(STARTED_TICKS + 1), second);
+        let other = |second| record(Some(117), Some(STARTED_TICKS + 50), second);
+        let unknown = |second| record(None, None, second);
+        let passed_on = |second| ErrorFileData { error_code: Some(-11), ..other(second) };
+        let table: Vec<(&str, bool, ErrorFileData, i64, ObservedExit)> = vec![
+            ("its own, at once", true, own(5), 5, worker(one, 5, false)),
+            ("its own, then an hour of shutdown", true, own(5), 5, worker(one, 3605, false)),
+            ("its own, then a crash in the shutdown", true, own(5), 5, worker(SEGV, 8, false)),
+            ("its own, on a file server whose clock is late", true, own(-500), 5, worker(one, 5, false)),
+            (
+                "by an earlier process of the same pid",
+                false,
+                record(Some(WORKER), Some(7), 5),
+                5,
+                worker(one, 5, false),
+            ),
+            ("by a process that started the launcher", false, record(Some(9), Some(7), 5), 5, worker(one, 5, false)),
+            ("by the child of a wrapper", true, other(5), 5, worker(one, 6, false)),
+            ("by the child of a wrapper that shuts down for 2 s", true, other(5), 5, worker(one, 7, false)),
+            ("by the child of a wrapper that was stopped meanwhile", true, other(5), 5, worker(TERM, 7, true)),
+            ("by a helper, and a crash of the worker a little later", false, other(5), 5, worker(SEGV, 6, false)),
+            ("by a helper, and a failure some seconds later", false, other(5), 5, worker(one, 9, false)),
+            ("by a helper, and a stop because of another rank", false, other(5), 5, worker(TERM, 65, true)),
+            (
+                "passed on by a launcher that is the worker",
+                true,
+                passed_on(5),
+                5,
+                worker(ExitKind::Code(139), 40, false),
+            ),
+            ("of a foreign dialect, then two seconds of shutdown", true, unknown(5), 5, worker(one, 7, false)),
+            ("of a foreign dialect, then a crash in the shutdown", true, unknown(5), 5, worker(SEGV, 8, false)),
+            ("of a foreign dialect, then a watchdog's abort", true, unknown(5), 5, worker(ABRT, 605, false)),
+            ("of a foreign dialect, then a crash minutes later", false, unknown(5), 5, worker(SEGV, 305, false)),
+            ("of a foreign dialect, and a stop a day later", false, unknown(5), 5, worker(TERM, 86_400, true)),
+            ("of a foreign dialect, older than the worker", false, unknown(-60), -60, worker(one, 5, false)),
+            ("of a whole second just before the start", true, unknown(-1), -1, worker(one, 0, false)),
+        ];
+        for (what, expected, data, recorded, observed) in table {
+            let judged = judge(&observed, &data, at_ns(recorded));
+            assert_eq!(judged.is_ok(), expected, "{what}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn without_the_start_of_the_worker_nothing_is_doubted() {
+        let mut observed = worker(SEGV, 5, false);
+        (observed.started_at, observed.start_ticks) = (None, None);
+        for data in [record(None, None, -3600), record(Some(9), Some(7), -3600)] {
+            assert_eq!(judge(&observed, &data, at_ns(-3600)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn the_reasons_go_after_the_name_of_the_file() {
+        let lived_on = Duration::from_millis(65_250);
+        for (why, text) in [
+            (NotTheCause::Older, "is older than the worker"),
+            (NotTheCause::OlderProcess { pid: 7 }, "is by process 7, which is older than the worker"),
+            (
+                NotTheCause::OtherProcess { pid: 7, worker: 5, lived_on },
+                "is by process 7, not by the worker 5, which went on for 65.3 s",
+            ),
+            (NotTheCause::LivedOn { lived_on }, "was written 65.3 s before the worker ended, of something else"),
+        ] {
+            assert_eq!(why.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_start_of_this_process_is_known() {
+        assert!(own_start_ticks().unwrap() > 0);
+        assert_eq!(start_ticks("7 (a) b) S 1 7 7 0 -1 1 1 0 0 0 250 50 3 4 20 0 1 0 777 0 0"), Some(777));
+    }
+}
