@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use rankrun_errors::{
@@ -69,12 +69,16 @@ fn no_error_file_costs_more_than_4_mib_whatever_it_holds() {
         ("20 MB", false, vec![b' '; 20_000_000]),
     ];
     let dir = tempfile::tempdir().unwrap();
-    for (at, (what, usable, bytes)) in table.iter().enumerate() {
+    let start = |at: usize, bytes: &[u8]| {
         let path = dir.path().join(format!("{at}.json"));
         std::fs::write(&path, bytes).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "reader", "--ignored", "--nocapture"]).env(ERROR_FILE, &path);
-        let output = command.output().unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let readers: Vec<_> = table.iter().enumerate().map(|(at, (_, _, bytes))| start(at, bytes)).collect();
+    for ((what, usable, _), reader) in table.iter().zip(readers) {
+        let output = reader.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let word = |name: &str| {
             let found = text.lines().find_map(|line| line.rsplit_once(name));

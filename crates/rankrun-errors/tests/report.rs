@@ -137,7 +137,7 @@ fn a_worker_that_was_stopped_after_it_had_failed_is_not_said_to_have_died_of_a_s
 #[test]
 fn all_that_is_known_of_a_kill_is_told_and_who_was_stopped_is_in_one_line() {
     let mut failed = without_file(1, signal(Signal::KILL), 250);
-    failed.ran = Some(Duration::from_millis(3725_040));
+    failed.ran = Some(Duration::from_millis(3_725_040));
     failed.memory_kills = MemoryKills::InGroup { count: 1, limit: Some(20 << 20) };
     failed.log_files = vec!["/run/1/stdout.log".into(), "/run/1/stderr.log".into()];
     (failed.stderr_captured, failed.stderr_tail) = (true, vec!["loading the model".to_owned()]);
