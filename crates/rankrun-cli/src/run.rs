@@ -23,12 +23,12 @@ pub(crate) fn run(plan: Plan) -> u8 {
     for note in &plan.notes {
         say(note);
     }
-    let has_log_dir = plan.has_log_dir;
+    let (has_log_dir, color) = (plan.has_log_dir, plan.output.colors_stderr());
     let launch = shaped(plan);
     let logs = launch.logs();
     let mut console = Console { plan: &launch, warnings: 0, restarts: 0 };
     let (code, watch, has_run) = match launch.run(&mut console) {
-        Ok(outcome) => (report(&launch, &outcome), outcome.watch, true),
+        Ok(outcome) => (report(&launch, &outcome, color), outcome.watch, true),
         Err(error) => {
             let has_run = !error.attempts.is_empty();
             // What failed before has its files.
@@ -168,19 +168,19 @@ fn warn(role: &str, result: &RunProcsResult) {
 }
 
 /// Tells what became of the run and returns the exit code that says the same.
-fn report(plan: &rankrun_launcher::Plan, outcome: &Outcome) -> u8 {
+fn report(plan: &rankrun_launcher::Plan, outcome: &Outcome, color: bool) -> u8 {
     if let Verdict::Interrupted { signal } = outcome.verdict {
         say(&format!("stopped by {signal} before the next attempt"));
         return exit_code::of_signal(signal);
     }
-    let code = report_attempt(plan.role(), &outcome.last().result, outcome.signal);
+    let code = report_attempt(plan.role(), &outcome.last().result, outcome.signal, color);
     if plan.restart().max_restarts > 0 && outcome.last().result.state == RunState::Failed {
         say(&format!("not started again: {}", outcome.verdict));
     }
     code
 }
 
-fn report_attempt(role: &str, result: &RunProcsResult, signal: Option<Signal>) -> u8 {
+fn report_attempt(role: &str, result: &RunProcsResult, signal: Option<Signal>, color: bool) -> u8 {
     match result.state {
         // A worker that had recorded its failure before is the reason, and is reported below.
         RunState::Failed if result.stall.is_some() && result.failures.is_empty() => exit_code::STALLED,
@@ -196,7 +196,6 @@ fn report_attempt(role: &str, result: &RunProcsResult, signal: Option<Signal>) -
             Ok(error) => {
                 let stopped = result.workers.iter().filter(|(_, worker)| worker.cause == Cause::Collateral);
                 let error = error.with_host(host_name()).with_stopped(stopped.map(|(local_rank, _)| local_rank));
-                let color = plan.output.colors_stderr();
                 console::print(&error.report().with_color(color).to_string());
                 // For the launcher above, if this one is a worker itself.
                 if let Err(error) = record_child_failure(&*get_error_handler(), &error) {
