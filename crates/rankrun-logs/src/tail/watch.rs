@@ -43,12 +43,12 @@ impl Watcher {
         self.inotify.add_watch(path, flags).map(|watch| watch.as_raw())
     }
 
-    /// Sets a watch on a directory that tells when something in it, or it itself, is deleted or moved away.
+    /// Sets a watch on a directory that tells when something in it is deleted, or it itself is deleted or moved away.
     ///
     /// Not of itself alone: the kernel does not tell of a directory that is gone while a file of it is open.
     pub(crate) fn arm_directory(&self, directory: &Path) -> Result<i32, Errno> {
-        let gone = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM;
-        let flags = gone | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_ONLYDIR;
+        let gone = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF;
+        let flags = gone | AddWatchFlags::IN_ONLYDIR;
         self.inotify.add_watch(directory, flags).map(|watch| watch.as_raw())
     }
 
@@ -103,5 +103,21 @@ mod tests {
         told.clear();
         watcher.drain(|what| told.push(what));
         assert_eq!(told[0], Told::Changed(again));
+    }
+
+    #[test]
+    fn of_a_directory_only_what_goes_away_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watcher = Watcher::new().unwrap();
+        let watch = watcher.arm_directory(dir.path()).unwrap();
+        // As run.json is made, and written to.
+        let file = tempfile::NamedTempFile::new_in(dir.path()).unwrap();
+        let mut file = file.persist(dir.path().join("run.json")).unwrap();
+        file.write_all(b"x").unwrap();
+        watcher.drain(|what| panic!("{what:?}"));
+        std::fs::remove_file(dir.path().join("run.json")).unwrap();
+        let mut told = Vec::new();
+        watcher.drain(|what| told.push(what));
+        assert_eq!(told, [Told::Changed(watch)], "also while it is open");
     }
 }
