@@ -17,6 +17,9 @@ pub enum BenchError {
     /// A group did not start.
     #[error(transparent)]
     Start(#[from] rankrun::StartProcessesError),
+    /// A return value cannot be had.
+    #[error(transparent)]
+    Value(#[from] rankrun::ReturnValuesError),
     /// A group gave no result.
     #[error(transparent)]
     Wait(#[from] rankrun::WaitError),

@@ -56,3 +56,8 @@ pub fn kept_runs(tmp: &Path) -> Vec<PathBuf> {
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// Compiles and runs the example of the README of `rankrun-functions`, which lies below `rankrun` and cannot.
+#[cfg(doctest)]
+#[doc = include_str!("../../crates/rankrun-functions/README.md")]
+struct FunctionsReadme;

@@ -61,7 +61,3 @@ pub mod __private {
 
     pub use crate::registry::{Entry, FUNCTIONS, name, run, types};
 }
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -51,6 +51,25 @@
 //! **Errors of workers.** Each worker gets a path in `TORCHELASTIC_ERROR_FILE`. What torch's, TensorPlay's or our own
 //! [`record`] writes there becomes the failure's message and traceback.
 //!
+//! **Functions.** An [`Entrypoint::function`] runs a function of this program in each worker, with arguments that the
+//! compiler checks. It is registered with [`entrypoint!`]; `main` begins with [`init`], where the worker, which is this
+//! program executed again, takes it. In tests, and without `init`, it is taken before `main`. What the function returns is
+//! in the result; an `Err` or a panic is the worker's failure, with sources or backtrace, and so is an end without a value.
+//!
+//! ```
+//! use rankrun::{Entrypoint, WorkerGroup, entrypoint, start_processes};
+//!
+//! fn train((epochs, rate): (u32, f64)) -> Result<f64, std::io::Error> {
+//!     Ok(f64::from(epochs) * rate)
+//! }
+//! entrypoint!(train);
+//!
+//! let call = Entrypoint::function(train).by_rank(|local_rank| (local_rank as u32, 0.5));
+//! let result = start_processes(WorkerGroup::new("trainer", call, 3))?.wait(None)?.expect("no timeout");
+//! assert_eq!(result.return_values_of(train)?.into_values(), [Some(0.0), Some(0.5), Some(1.0)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! **The end.** [`PContext::close`] ends the group within a bounded time; dropping the context does the same. Workers
 //! that outlive this program, because it was killed, get SIGKILL from the kernel.
 //!
