@@ -14,25 +14,29 @@ use crate::args::{Stop, stop};
 
 /// Show the log files of a run, each line with its rank.
 ///
-/// The lines of a file have no times of their own, so nothing is guessed: files come one after the other, by attempt, then
-/// by rank, each rank's stdout before its stderr. With --follow, lines of a run that goes on come as they are written.
-#[derive(Debug, Parser)]
+/// The lines of a file have no times of their own, so nothing is guessed: files come one after the other, by node, by attempt,
+/// then by rank, each rank's stdout before its stderr. With --follow, lines of a run that goes on come as they are written.
+#[derive(Debug, Clone, Parser)]
 #[command(
     name = "rankrun logs",
     version,
     max_term_width = 100,
     after_help = "A log directory has <run id>_<unique>/attempt_<n>/<local rank>/{stdout,stderr}.log, the link `latest` to its newest run, \
-                  and in each run a run.json.\n\n\
+                  and in each run a run.json. Where nodes share a run it is <run id>/node_<k>/attempt_<n>/..., and each line begins with node_<k> here.\n\n\
                   Exit code: 0 shown (also if nothing was captured), 2 wrong usage or no run in DIR, 125 a file could not be read."
 )]
 pub(crate) struct LogsArgs {
-    /// A run's directory, or a log directory: then its newest run
+    /// A run's directory, also one that several nodes share, or a log directory: then its newest run
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
 
     /// Only these local ranks, such as 3 or 0,2-5
     #[arg(long, value_name = "RANKS", default_value = "", hide_default_value = true, value_parser = parse_ranks)]
     pub(crate) rank: Ranks,
+
+    /// Only these nodes of a run that several share, such as 3 or 0,2-5
+    #[arg(long, value_name = "NODES", default_value = "", hide_default_value = true, value_parser = parse_ranks)]
+    pub(crate) node: Ranks,
 
     /// Only this stream
     #[arg(long, value_name = "STREAM")]
@@ -47,7 +51,7 @@ pub(crate) struct LogsArgs {
     pub(crate) since: Option<SystemTime>,
 }
 
-/// Local ranks; none stands for all.
+/// Local ranks, or nodes; none stands for all.
 pub(crate) type Ranks = BTreeSet<usize>;
 
 /// One of the two streams.
@@ -81,7 +85,7 @@ pub(crate) fn parse(command_line: &[OsString]) -> Option<Result<LogsArgs, Stop>>
 }
 
 fn parse_ranks(text: &str) -> Result<Ranks, String> {
-    let refused = || "expected local ranks such as 3 or 0,2-5".to_owned();
+    let refused = || "expected numbers such as 3 or 0,2-5".to_owned();
     let mut ranks = Ranks::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -47,6 +47,7 @@ const CHUNK: usize = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct Run {
     dir: PathBuf,
+    node: Option<usize>,
     info: Option<RunInfo>,
 }
 
@@ -87,9 +88,41 @@ impl Run {
     /// Takes a run directory, or a log directory: then its newest run, which `latest` points to; where that is missing,
     /// the run that was started last.
     ///
+    /// A run that several nodes share is not one of these but several, see [`open_nodes`](Self::open_nodes).
+    ///
     /// # Errors
     /// [`LogsError::NoRun`] if it is neither; [`LogsError::Read`] if it cannot be looked at.
     pub fn open(dir: &Path) -> Result<Self, LogsError> {
+        let mut nodes = Self::open_nodes(dir)?;
+        match nodes.pop() {
+            Some(run) if nodes.is_empty() => Ok(run),
+            _ => Err(LogsError::NoRun { path: dir.to_owned(), what: "several nodes' parts of a run" }),
+        }
+    }
+
+    /// Takes what [`open`](Self::open) takes, and the directory that the nodes of a job share: then the part of each, in
+    /// their order. Never empty.
+    ///
+    /// ```
+    /// use rankrun_logs::{DefaultLogsSpecs, Env, LogsSpecs, Run};
+    /// use rankrun_redirects::Std;
+    /// use rankrun_types::PerRank;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let dir = tempfile::tempdir()?;
+    /// for node in [1, 0] {
+    ///     let specs = DefaultLogsSpecs::new(Some(dir.path().into()), Std::OUT, Std::NONE).node(node);
+    ///     specs.reify(&PerRank::filled(2, Env::new()))?;
+    /// }
+    /// let nodes: Vec<_> = Run::open_nodes(dir.path())?.iter().map(Run::node).collect();
+    /// assert_eq!(nodes, [Some(0), Some(1)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogsError::NoRun`] if it is none of these; [`LogsError::Read`] if it cannot be looked at.
+    pub fn open_nodes(dir: &Path) -> Result<Vec<Self>, LogsError> {
         let no_run = |what| LogsError::NoRun { path: dir.to_owned(), what };
         match fs::metadata(dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_run("no such directory")),
@@ -97,20 +130,30 @@ impl Run {
             Ok(meta) if !meta.is_dir() => return Err(no_run("not a directory")),
             Ok(_) => {}
         }
-        if is_run(dir) {
-            return Ok(Self::at(dir.to_owned()));
+        let found = parts(dir)?;
+        if !found.is_empty() {
+            return Ok(found);
         }
         let latest = fs::read_link(dir.join(LATEST)).map(|run| dir.join(run));
-        if let Some(run) = latest.ok().filter(|run| is_run(run)) {
-            return Ok(Self::at(run));
+        let latest = latest.ok().and_then(|run| parts(&run).ok()).unwrap_or_default();
+        if !latest.is_empty() {
+            return Ok(latest);
         }
-        let runs = entries(dir)?.into_iter().filter(|path| is_run(path)).map(Self::at);
-        runs.max_by_key(Self::started).ok_or_else(|| no_run("neither a run's directory nor one with runs in it"))
+        let runs = entries(dir)?.into_iter().filter_map(|path| parts(&path).ok()).filter(|run| !run.is_empty());
+        let newest = runs.max_by_key(|run| run.iter().map(Self::started).max());
+        newest.ok_or_else(|| no_run("neither a run's directory nor one with runs in it"))
     }
 
     fn at(dir: PathBuf) -> Self {
         let info = RunInfo::read(&dir.join(RUN_INFO)).ok();
-        Self { dir, info }
+        let node = node_of(&dir);
+        Self { dir, node, info }
+    }
+
+    /// Which node's part of a job it is, from 0; `None` for a run of one host.
+    #[must_use]
+    pub fn node(&self) -> Option<usize> {
+        self.node
     }
 
     /// Where it is.
@@ -219,6 +262,21 @@ impl RunLog {
         splitter.finish(prefix, &mut lines);
         out.write_all(&lines).map_err(unwritable)
     }
+}
+
+/// The run that a directory is, or the parts of its nodes; none if it is neither.
+fn parts(dir: &Path) -> Result<Vec<Run>, LogsError> {
+    if is_run(dir) {
+        return Ok(vec![Run::at(dir.to_owned())]);
+    }
+    let nodes = entries(dir)?.into_iter().filter(|path| node_of(path).is_some() && is_run(path));
+    let mut nodes: Vec<Run> = nodes.map(Run::at).collect();
+    nodes.sort_by_key(Run::node);
+    Ok(nodes)
+}
+
+fn node_of(path: &Path) -> Option<usize> {
+    number(name_of(path)?.strip_prefix("node_")?)?.try_into().ok()
 }
 
 fn is_run(dir: &Path) -> bool {
