@@ -63,6 +63,31 @@ fn of_a_log_directory_the_newest_run_is_taken() {
 }
 
 #[test]
+fn the_parts_of_nodes_that_share_a_run_come_in_the_order_of_the_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = dir.path().join("job");
+    for node in ["node_10", "node_2", "node_x", "node_02"] {
+        write(&job, &format!("{node}/attempt_0/0/stdout.log"), node);
+    }
+    write(&job, "node_3/notes", "no run");
+    let nodes = |place: &Path| -> Vec<_> { Run::open_nodes(place).unwrap().iter().map(Run::node).collect() };
+    assert_eq!(nodes(&job), [Some(2), Some(10)]);
+    // Of a log directory it is the newest run, as one of a single host would be.
+    assert_eq!(nodes(dir.path()), [Some(2), Some(10)]);
+    write(dir.path(), "other/attempt_0/0/stdout.log", "other");
+    symlink("job", dir.path().join("latest")).unwrap();
+    assert_eq!(nodes(dir.path()), [Some(2), Some(10)]);
+    fs::remove_file(dir.path().join("latest")).unwrap();
+    symlink("other", dir.path().join("latest")).unwrap();
+    assert_eq!(nodes(dir.path()), [None]);
+
+    let error = Run::open(&job).unwrap_err().to_string();
+    assert!(error.ends_with("several nodes' parts of a run"), "{error}");
+    let part = Run::open(&job.join("node_10")).unwrap();
+    assert_eq!((part.node(), text(&part).as_str()), (Some(10), "[default0]:node_10\n"));
+}
+
+#[test]
 fn what_has_no_run_is_an_error_with_its_path() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |path: &Path| Run::open(path).unwrap_err();
