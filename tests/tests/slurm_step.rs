@@ -4,6 +4,9 @@
 use rankrun_testkit::assert_no_process_with_cookie;
 use rankrun_tests::slurm::{Slurm, has_slurm};
 
+/// The test's nodes have names that nobody resolves.
+const MASTER: &str = "--master-addr=127.0.0.1";
+
 /// Each worker tells that it is up, and goes on until it is told to end.
 const UP: &str = "touch {up}$SLURM_NODEID$LOCAL_RANK; trap 'echo term >>{term}$SLURM_NODEID; exit 0' TERM; \
                   while :; do sleep 0.1; done";
@@ -34,7 +37,7 @@ fn a_worker_that_fails_on_one_node_ends_the_other() {
     let fail = "if [ $SLURM_NODEID$LOCAL_RANK = 11 ]; then touch {up11}; \
                 while [ ! -e {fail} ]; do sleep 0.05; done; exit 7; fi; ";
     let script = format!("{fail}{UP}");
-    let mut job = Slurm::srun(&["--kill-on-bad-exit=1"], &["{rankrun}", "-n", "2", "sh", "-c", &script]);
+    let mut job = Slurm::srun(&["--kill-on-bad-exit=1"], &["{rankrun}", MASTER, "-n", "2", "sh", "-c", &script]);
     let cookies = cookies(&mut job);
     std::fs::write(job.file("fail"), "").unwrap();
     let output = job.end();
@@ -56,7 +59,7 @@ fn scancel_stops_both_nodes_with_grace_and_leaves_nothing() {
     }
     // A daemon that neither Slurm's signal nor the worker's end would reach in time.
     let script = format!("[ $LOCAL_RANK = 0 ] && (trap '' TERM; setsid sleep 600 &) ; {UP}");
-    let args = ["{rankrun}", "-n", "2", "--shutdown-timeout", "3", "sh", "-c", &script];
+    let args = ["{rankrun}", MASTER, "-n", "2", "--shutdown-timeout", "3", "sh", "-c", &script];
     let mut job = Slurm::srun(&[], &args);
     let cookies = cookies(&mut job);
     job.scancel(&[]);
@@ -75,7 +78,7 @@ fn workers_that_ignore_sigterm_are_killed_before_slurm_kills_rankrun() {
         return;
     }
     let script = "trap '' TERM; touch {up}$SLURM_NODEID$LOCAL_RANK; while :; do sleep 0.1; done";
-    let mut job = Slurm::srun(&[], &["{rankrun}", "-n", "2", "--shutdown-timeout", "1", "sh", "-c", script]);
+    let mut job = Slurm::srun(&[], &["{rankrun}", MASTER, "-n", "2", "--shutdown-timeout", "1", "sh", "-c", script]);
     let cookies = cookies(&mut job);
     job.scancel(&[]);
     let output = job.end();
@@ -89,7 +92,8 @@ fn nothing_is_left_when_slurm_kills_at_once() {
     if !has_slurm("scancel --signal=KILL") {
         return;
     }
-    let mut job = Slurm::srun(&[], &["{rankrun}", "-n", "2", "sh", "-c", &format!("(setsid sleep 600 &); {UP}")]);
+    let mut job =
+        Slurm::srun(&[], &["{rankrun}", MASTER, "-n", "2", "sh", "-c", &format!("(setsid sleep 600 &); {UP}")]);
     let cookies = cookies(&mut job);
     job.scancel(&["--signal=KILL"]);
     let output = job.end();
@@ -104,7 +108,7 @@ fn a_warning_signal_reaches_the_workers_and_the_job_goes_on() {
     }
     let script = "trap 'touch {usr}$SLURM_NODEID$LOCAL_RANK' USR1; touch {up}$SLURM_NODEID$LOCAL_RANK; \
                   while [ ! -e {go} ]; do sleep 0.05; done; touch {end}$SLURM_NODEID$LOCAL_RANK";
-    let mut job = Slurm::srun(&[], &["{rankrun}", "-n", "2", "sh", "-c", script]);
+    let mut job = Slurm::srun(&[], &["{rankrun}", MASTER, "-n", "2", "sh", "-c", script]);
     job.wait_for_files(&ALL_UP);
     job.scancel(&["--signal=USR1"]);
     job.wait_for_files(&["usr00", "usr01", "usr10", "usr11"]);
@@ -114,19 +118,4 @@ fn a_warning_signal_reaches_the_workers_and_the_job_goes_on() {
     for end in ["end00", "end01", "end10", "end11"] {
         assert!(job.file(end).exists(), "{output}");
     }
-}
-
-#[test]
-fn a_job_that_is_requeued_runs_again() {
-    if !has_slurm("scontrol requeue") {
-        return;
-    }
-    let step = "srun {rankrun} -n 2 sh -c \
-                'touch {up}$SLURM_NODEID$LOCAL_RANK; [ -n \"$SLURM_RESTART_COUNT\" ] || exec sleep 600'";
-    let args = ["--nodes=2", "--ntasks-per-node=1", "--requeue", "--wrap", step];
-    let mut job = Slurm::sbatch(&args, &[]);
-    job.wait_for_files(&ALL_UP);
-    job.requeue();
-    let output = job.end();
-    assert_eq!(output.code, Some(0), "{output}");
 }

@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use crate::args::Args;
 use crate::completions::CompletionsArgs;
 use crate::logs_args::LogsArgs;
+use crate::topology;
 use crate::torchrun_args::TORCHRUN;
 
 /// The heading of the options that torchrun has too.
@@ -36,7 +37,7 @@ const FIRST: &[&str] = &[
 
 pub(crate) const USAGE: &str = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...\n       \
                                 rankrun [OPTIONS] -m MODULE [ARGS]...\n       \
-                                rankrun logs|completions ...";
+                                rankrun logs|topology|completions ...";
 
 /// Below the options of the first screen.
 pub(crate) const EXAMPLES: &str = "\
@@ -57,7 +58,7 @@ range a-b, or * for all others: 3   0:out,1-3:all   *:err
 Options can be typed with _ for -, and shortened as long as they are clear. Of an option that is given twice the last \
 one holds. PET_NPROC_PER_NODE=4 in the environment is --nproc-per-node 4, and so on for each; the command line comes first.
 
-`rankrun logs DIR` shows the log files of a run, `rankrun completions SHELL` prints what a shell needs to complete \
+`rankrun logs DIR` shows the log files of a run, `rankrun topology` how the job is laid out, `rankrun completions SHELL` prints what a shell needs to complete \
 options. They mean that as the first argument only; a program of such a name is started by `rankrun -- logs` or \
 `rankrun ./logs`.
 
@@ -91,7 +92,11 @@ pub(crate) fn command() -> Command {
 pub(crate) fn all_commands() -> Command {
     // Each with its text.
     let command = command().mut_args(|arg| arg.hide_short_help(false));
-    command.subcommands([LogsArgs::command().name("logs"), CompletionsArgs::command().name("completions")])
+    command.subcommands([
+        LogsArgs::command().name("logs"),
+        topology::command().name("topology"),
+        CompletionsArgs::command().name("completions"),
+    ])
 }
 
 /// Lets an option be typed with `_` as well as with `-`.

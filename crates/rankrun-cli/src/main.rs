@@ -23,6 +23,7 @@ mod records;
 mod restarts;
 mod run;
 mod status_line;
+mod topology;
 mod torchrun_args;
 mod values;
 
@@ -48,6 +49,9 @@ fn launch(command_line: Vec<OsString>) -> u8 {
         return args.map_or_else(|stop| not_run(&stop), |args| logs::run(&args));
     }
     if let Some(outcome) = completions::run(&command_line) {
+        return outcome.unwrap_or_else(|stop| not_run(&stop));
+    }
+    if let Some(outcome) = topology::run(&command_line) {
         return outcome.unwrap_or_else(|stop| not_run(&stop));
     }
     let args = match args::parse(command_line, std::env::vars_os()) {

@@ -125,7 +125,10 @@ impl PlanError {
 
 /// Resolves a command line.
 pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, PlanError> {
-    let local_world_size = args.size.nproc_per_node.count(&surroundings.hardware)?;
+    let (local_world_size, mut topology) = topology(args, surroundings)?;
+    if topology.nodes == 1 {
+        topology.run_id.get_or_insert_with(|| run_id(surroundings.launch.now, surroundings.launch.pid));
+    }
     for (option, spec) in [("--redirects", &args.redirects), ("--tee", &args.tee)] {
         let checked = spec.to_map_strict(local_world_size);
         checked.map_err(|source| PlanError::RankOutOfWorld { option, source })?;
@@ -148,12 +151,6 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     let python_exec = surroundings.launch.env.get(OsStr::new("PYTHON_EXEC")).map(OsString::as_os_str);
     let Entry { program, args: worker_args, warning } = entry::resolve(&args.entry, &args.command, python_exec)?;
     warnings.extend(warning.map(str::to_owned));
-    let topology = args.nodes.topology(args.rdzv_id.as_deref())?;
-    let mut topology =
-        Topology::resolve(&topology, local_world_size, &surroundings.launch.env, &surroundings.hostname)?;
-    if topology.nodes == 1 {
-        topology.run_id.get_or_insert_with(|| run_id(surroundings.launch.now, surroundings.launch.pid));
-    }
     let mut launch = Launch::new(&args.role, program, topology)
         .args(worker_args)
         .env_options(args.environment.options(output.pty))
@@ -190,6 +187,14 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         return Ok(plan.with_warning("--pty has no effect: no output goes to files (see --tee and --redirects)"));
     }
     Ok(plan)
+}
+
+/// How many workers this node has, and how the job is laid out.
+pub(crate) fn topology(args: &Args, surroundings: &Surroundings) -> Result<(usize, Topology), PlanError> {
+    let local_world_size = args.size.nproc_per_node.count(&surroundings.hardware)?;
+    let asked = args.nodes.topology(args.rdzv_id.as_deref())?;
+    let topology = Topology::resolve(&asked, local_world_size, &surroundings.launch.env, &surroundings.hostname)?;
+    Ok((local_world_size, topology))
 }
 
 fn stop_policy(args: &Args) -> StopPolicy {
