@@ -60,7 +60,8 @@ const LAYERS: &[Layer] = &[
         ]),
         others: &[],
     },
-    Layer { name: "rankrun-launcher", ours: Ours::Only(&["rankrun"]), others: &[] },
+    // jiff: times in RFC 3339.
+    Layer { name: "rankrun-launcher", ours: Ours::Only(&["rankrun"]), others: &["jiff"] },
     Layer {
         name: "rankrun-cli",
         ours: Ours::Only(&["rankrun", "rankrun-launcher"]),

@@ -18,6 +18,7 @@ mod environment;
 mod host;
 mod launch;
 mod plan;
+mod record;
 mod restart;
 mod run;
 mod topology;
@@ -27,6 +28,11 @@ pub use host::host_name;
 pub use launch::{Launch, Surroundings};
 pub use plan::{Plan, PlanError};
 pub use rankrun::Env;
+pub use record::{
+    AttemptRecord, CauseClass, EVENT_SCHEMA, EventFeed, EventLog, EventLogError, EventTarget, ExitRecord,
+    ProcessRecord, RESULT_FILE, RESULT_SCHEMA, RecordError, RecordState, Recorder, RunDescription, RunEnd, RunRecord,
+    SCHEMA_VERSION, StallRecord, StalledProcessRecord, WorkerRecord,
+};
 pub use restart::{
     Backoff, Decision, Ended, ExitCodes, ParseBackoffError, ParseExitCodesError, RestartPolicy, Verdict, decide,
 };

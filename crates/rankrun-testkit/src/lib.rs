@@ -9,6 +9,7 @@
 
 mod binary;
 mod eventually;
+mod json_schema;
 mod launcher;
 mod perform;
 mod process_table;
@@ -18,6 +19,7 @@ pub mod usage;
 
 pub use binary::{binary, scripted_worker};
 pub use eventually::{Observation, eventually, try_eventually};
+pub use json_schema::schema_violations;
 pub use launcher::{Launcher, MARK, Output, Running};
 pub use perform::{EXIT_FAILED, EXIT_IO, EXIT_USAGE, numbered_line, perform};
 pub use process_table::{

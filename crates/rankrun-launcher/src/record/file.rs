@@ -1,0 +1,68 @@
+//! Reading and writing `result.json`. Not here: what is in it (`run_record`).
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::run_record::RunRecord;
+
+/// The name of the file in a run's directory.
+pub const RESULT_FILE: &str = "result.json";
+
+/// What is larger is not read: 65,536 workers, each with some text, fit in.
+const MOST: u64 = 256 << 20;
+
+/// A result file could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("result file {}: {source}", path.display())]
+pub struct RecordError {
+    /// The file.
+    pub path: PathBuf,
+    /// What went wrong.
+    pub source: io::Error,
+}
+
+impl RunRecord {
+    /// Writes the record as `result.json` into a directory, in one step: who reads it finds the old one or the new one.
+    ///
+    /// `durable`: whether it has reached the disk when this returns, which can take long.
+    ///
+    /// # Errors
+    /// [`RecordError`]; what was there before is still there then.
+    pub fn write(&self, run_dir: &Path, durable: bool) -> Result<(), RecordError> {
+        let path = run_dir.join(RESULT_FILE);
+        self.write_file(run_dir, &path, durable).map_err(|source| RecordError { path, source })
+    }
+
+    fn write_file(&self, run_dir: &Path, path: &Path, durable: bool) -> io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let mut file = tempfile::Builder::new().prefix(".result_").tempfile_in(run_dir)?;
+        file.write_all(&text)?;
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+        if durable {
+            file.as_file().sync_data()?;
+        }
+        file.persist(path).map_err(|error| error.error)?;
+        if durable {
+            // Else the new name may be lost with the power.
+            File::open(run_dir)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Reads `result.json` of a run's directory. What a later version adds is ignored.
+    ///
+    /// `RUNNING` may also be what a launcher that was killed has left; whether it lives is told by the lock on `run.json`.
+    ///
+    /// # Errors
+    /// [`RecordError`] if it cannot be read or is not as it should be.
+    pub fn read(run_dir: &Path) -> Result<Self, RecordError> {
+        let path = run_dir.join(RESULT_FILE);
+        let mut text = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(MOST).read_to_end(&mut text));
+        let parsed = read.and_then(|_| serde_json::from_slice(&text).map_err(io::Error::from));
+        parsed.map_err(|source| RecordError { path, source })
+    }
+}
