@@ -19,13 +19,16 @@ fn a_run_that_succeeds_without_captured_output_leaves_nothing() {
 }
 
 #[test]
-fn a_start_that_fails_leaves_nothing() {
+fn a_start_that_fails_leaves_nothing_but_its_result_in_a_directory_that_was_asked_for() {
     let tmp = tempfile::tempdir().unwrap();
     let log_dir = tmp.path().join("logs/of/mine");
     assert_eq!(run(tmp.path(), &["-n", "2", "-t", "3", "no-such-program"]).code, Some(127));
+    assert!(kept_runs(tmp.path()).is_empty(), "{:?}", kept_runs(tmp.path()));
     let args = ["-n", "2", "-r", "3", "--log-dir", log_dir.to_str().unwrap(), "no-such-program"];
     assert_eq!(run(tmp.path(), &args).code, Some(127));
-    assert!(kept_runs(tmp.path()).is_empty(), "{:?}", kept_runs(tmp.path()));
+    let kept = kept_runs(&log_dir);
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert!(kept[0].join("result.json").exists());
 }
 
 #[test]

@@ -7,12 +7,12 @@ use rankrun::{
     Cause, ChildFailedError, DefaultLogsSpecs, Limit, Orphans, Placement, Resource, RunProcsResult, RunState, Signal,
     StartProcessesError, WorkerGroup,
 };
-use rankrun_launcher::{Attempt, Decision, Observer, Outcome, Started, Verdict};
+use rankrun_launcher::{Attempt, Decision, EventFeed, Observer, Outcome, RecordState, RunEnd, Started, Verdict};
 
 use crate::console::{self, say};
 use crate::exit_code;
 use crate::plan::Plan;
-use crate::records::stall_report;
+use crate::records::{self, Records, stall_report};
 use crate::status_line;
 
 /// Runs the group, again if need be, and returns the exit code.
@@ -24,32 +24,44 @@ pub(crate) fn run(plan: Plan) -> u8 {
         say(note);
     }
     let (has_log_dir, color) = (plan.has_log_dir, plan.output.colors_stderr());
-    let launch = shaped(plan);
-    let logs = launch.logs();
-    let mut console = Console { plan: &launch, warnings: 0, restarts: 0 };
-    let (code, watch, has_run) = match launch.run(&mut console) {
-        Ok(outcome) => (report(&launch, &outcome, color), outcome.watch, true),
+    let records = match Records::open(&plan) {
+        Ok(records) => records,
         Err(error) => {
-            let has_run = !error.attempts.is_empty();
-            // What failed before has its files.
-            if !has_run {
-                discard(logs);
-            }
             say(&error.to_string());
+            return exit_code::LAUNCHER_FAILED;
+        }
+    };
+    let launch = shaped(plan, records.feed());
+    let logs = launch.logs();
+    let mut console = Console { plan: &launch, records, warnings: 0, restarts: 0 };
+    let ended = launch.run(&mut console);
+    let records = console.records;
+    // What nobody needs goes: a temporary directory without output, and that of a start that failed.
+    let (code, end, is_needed, watch) = match ended {
+        Ok(outcome) => {
+            let code = report(&launch, &outcome, color);
+            (code, end_of(&outcome, code), code != exit_code::SUCCESS || launch.captures_output(), outcome.watch)
+        }
+        Err(error) => {
             let code = match &*error.source {
                 StartProcessesError::Start(error) => exit_code::of_start_error(error),
                 _ => exit_code::LAUNCHER_FAILED,
             };
-            (code, error.watch, has_run)
+            // What failed before has its files.
+            (code, records::not_started(&error.source, code), !error.attempts.is_empty(), error.watch)
         }
     };
-    if has_run && !has_log_dir {
-        if code == exit_code::SUCCESS && !launch.captures_output() {
-            discard(logs);
-        } else if let Some(dir) = logs.run_dir() {
-            logs.keep_run_dir();
-            say(&format!("run directory: {}", dir.display()));
-        }
+    let (is_kept, error) = (has_log_dir || is_needed, end.error.clone());
+    records.finish(end, logs.run_dir().filter(|_| is_kept));
+    if !is_kept {
+        discard(logs);
+    }
+    if let Some(error) = error {
+        say(&error);
+    }
+    if let (true, false, Some(dir)) = (is_kept, has_log_dir, logs.run_dir()) {
+        logs.keep_run_dir();
+        say(&format!("run directory: {}", dir.display()));
     }
     // A signal to stop that came meanwhile has let the report be whole; whoever sent it hears of it by the code. To the
     // last moment a signal ends rankrun by a code, or not at all.
@@ -67,8 +79,14 @@ pub(crate) fn show(plan: &Plan) -> u8 {
     console::show(&plan.launch.to_string())
 }
 
+/// The end of a run that was reported with this exit code.
+fn end_of(outcome: &Outcome, code: u8) -> RunEnd {
+    let state = matches!(outcome.verdict, Verdict::Interrupted { .. }).then_some(RecordState::Stopped);
+    RunEnd { state, exit_code: Some(code), stop_signal: outcome.signal, error: None }
+}
+
 /// What is run, with all that is to be said of each attempt's group.
-fn shaped(plan: Plan) -> rankrun_launcher::Plan {
+fn shaped(plan: Plan, feed: Option<EventFeed>) -> rankrun_launcher::Plan {
     let Plan { launch, log_max_size, stall_policy, control_group, placements, output, status_line, .. } = plan;
     let (attempts, max_restarts) = (AtomicU32::new(0), launch.restart().max_restarts);
     if status_line {
@@ -95,20 +113,26 @@ fn shaped(plan: Plan) -> rankrun_launcher::Plan {
             true => group.status_line(move |status| status_line::text(status, attempt, max_restarts)),
             false => group,
         };
+        let group = match &feed {
+            Some(feed) => group.events(feed.next_attempt()),
+            None => group,
+        };
         output.apply(group)
     })
 }
 
-/// Tells of attempts on the console.
+/// Tells of attempts on the console, and to the records.
 struct Console<'a> {
     plan: &'a rankrun_launcher::Plan,
+    records: Records,
     /// How many warnings about logs have been shown.
     warnings: usize,
     restarts: u32,
 }
 
 impl Observer for Console<'_> {
-    fn started(&mut self, _started: &Started<'_>) {
+    fn started(&mut self, started: &Started<'_>) {
+        self.records.started(started);
         let warnings = self.plan.logs().warnings();
         for warning in warnings.iter().skip(self.warnings) {
             log::warn!("{warning}");
@@ -117,6 +141,7 @@ impl Observer for Console<'_> {
     }
 
     fn ended(&mut self, attempt: &Attempt, next: &Decision) {
+        self.records.ended(attempt, next);
         warn(self.plan.role(), &attempt.result);
         let Decision::Restart { at } = next else { return };
         self.restarts += 1;

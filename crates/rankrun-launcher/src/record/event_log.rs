@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rankrun::{GroupEvent, GroupEventKind, PerRank};
@@ -16,6 +16,8 @@ use rankrun::{GroupEvent, GroupEventKind, PerRank};
 use super::event_line::{Details, EventLine, of_group};
 use super::recorder::{RunDescription, RunEnd};
 use super::run_record::RecordState;
+use crate::restart::Decision;
+use crate::run::{Attempt, Observer};
 
 /// Where events are written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,4 +221,12 @@ fn append(path: &Path) -> io::Result<File> {
 
 fn is_pipe(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.file_type().is_fifo())
+}
+
+impl Observer for EventLog {
+    fn ended(&mut self, _attempt: &Attempt, next: &Decision) {
+        if let Decision::Restart { at } = next {
+            self.restart(at.saturating_duration_since(Instant::now()));
+        }
+    }
 }

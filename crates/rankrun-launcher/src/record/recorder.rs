@@ -108,7 +108,7 @@ impl Recorder {
         let workers = result.workers.iter().map(|(local_rank, report)| {
             let cause = if root == Some(local_rank) { CauseClass::Root } else { report.cause.into() };
             let worker = WorkerRecord::of(self.rank(local_rank), local_rank, cause);
-            let worker = self.ended(worker, report, result.failures.get(&local_rank));
+            let worker = self.with_end(worker, report, result.failures.get(&local_rank));
             let path = |paths: &PerRank<Option<PathBuf>>| paths.get(local_rank)?.as_deref().map(|path| self.path(path));
             WorkerRecord { stdout: path(&result.stdouts), stderr: path(&result.stderrs), ..worker }
         });
@@ -158,7 +158,7 @@ impl Recorder {
         self.ranks.get(local_rank).copied().unwrap_or(local_rank)
     }
 
-    fn ended(&self, worker: WorkerRecord, report: &WorkerReport, failure: Option<&ProcessFailure>) -> WorkerRecord {
+    fn with_end(&self, worker: WorkerRecord, report: &WorkerReport, failure: Option<&ProcessFailure>) -> WorkerRecord {
         WorkerRecord {
             pid: report.pid,
             started: report.started,
