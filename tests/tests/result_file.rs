@@ -174,7 +174,9 @@ fn where_it_cannot_be_written_that_is_one_warning_and_the_exit_code_stays() {
 #[test]
 fn a_run_directory_that_is_gone_is_one_warning_and_the_exit_code_stays() {
     let dir = tempfile::tempdir().unwrap();
-    let output = run(dir.path(), &["-r", "3"], &["sh", "-c", &format!("rm -r {}; exit 7", dir.path().display())]);
+    let script =
+        format!("until [ -e {0}/[0-9]*/result.json ]; do sleep 0.01; done; rm -r {0}; exit 7", dir.path().display());
+    let output = run(dir.path(), &["-r", "3"], &["sh", "-c", &script]);
     assert_eq!(output.code, Some(7), "{output}");
     assert_eq!(output.stderr_text().matches("warning: ").count(), 1, "{output}");
 }
