@@ -10,7 +10,8 @@
 //! 2. [`Launch`]: what is to be run there.
 //! 3. [`Launch::plan`]: the [`Plan`], which shows itself for a dry run. [`Plan::shape`] has room for all else that a
 //!    [`WorkerGroup`](rankrun::WorkerGroup) can be told.
-//! 4. [`Plan::run`]: attempt after attempt as [`decide`] says, told to an [`Observer`], to the [`Outcome`].
+//! 4. [`Plan::run`]: attempt after attempt as [`decide`] says, told to an [`Observer`], to the [`Outcome`]. [`Recorder`] and
+//!    [`EventLog`] are such observers: they write down for other programs what happens.
 
 #![forbid(unsafe_code)]
 
