@@ -1,4 +1,5 @@
 //! `--events`: a line of JSON for each thing that happens, as it happens, that never holds up the run.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::io::Read;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! `result.json` in the run's directory: what it says of each kind of run, checked against its schema.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
