@@ -1,6 +1,5 @@
 //! The records of a run with a restart: `result.json` and the event log tell of both attempts. That they are as their
 //! schemas say is tested on the command.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::time::Duration;
 
