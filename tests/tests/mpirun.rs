@@ -19,8 +19,8 @@ fn has_mpirun(what: &str) -> bool {
 /// `mpirun` over two hosts with `per_host` processes each of this command, in which `{NAME}` is a file in the directory.
 fn mpirun(files: &TempDir, per_host: usize, options: &[&str], command: &[&str]) -> Running {
     let shell = files.path().join("remote-shell");
-    fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
-    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").expect("a script can be written");
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let hosts = format!("one:{per_host},two:{per_host}");
     let launcher = Launcher::new("mpirun")
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
