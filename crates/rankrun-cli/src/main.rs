@@ -22,6 +22,7 @@ mod plan;
 mod records;
 mod restarts;
 mod run;
+mod run_status;
 mod status_line;
 mod topology;
 mod torchrun_args;
@@ -48,7 +49,7 @@ fn launch(command_line: Vec<OsString>) -> u8 {
     if let Some(args) = logs_args::parse(&command_line) {
         return args.map_or_else(|stop| not_run(&stop), |args| logs::run(&args));
     }
-    if let Some(outcome) = completions::run(&command_line) {
+    if let Some(outcome) = run_status::run(&command_line).or_else(|| completions::run(&command_line)) {
         return outcome.unwrap_or_else(|stop| not_run(&stop));
     }
     if let Some(outcome) = topology::run(&command_line) {

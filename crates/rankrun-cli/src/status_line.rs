@@ -67,7 +67,7 @@ pub(crate) fn text(status: &GroupStatus, attempt: u32, max_restarts: u32) -> Str
 }
 
 /// `5:09`, or `1:00:09`.
-fn clock(elapsed: Duration) -> String {
+pub(crate) fn clock(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }

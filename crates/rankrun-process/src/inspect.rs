@@ -20,6 +20,10 @@ pub struct ProcessState {
     pub wchan: Option<String>,
     /// The CPU time that it has used in all, without its children.
     pub cpu_time: Duration,
+    /// The memory that it has resident, in bytes; pages that several processes share count in each.
+    pub memory_bytes: u64,
+    /// How long ago it was started, by the clock that stands still while the host sleeps; zero where that is not known.
+    pub age: Duration,
 }
 
 /// The kernel's letter for what a process does: an open set.
@@ -54,6 +58,7 @@ impl ProcessState {
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
         let (entry, ticks) = (table::parse(pid, &stat)?, cpu_ticks(&stat)?);
+        let age = uptime().map_or(Duration::ZERO, |uptime| uptime.saturating_sub(of_ticks(entry.start_time)));
         // `0` where it runs, or where this may not be known.
         let wchan = fs::read_to_string(format!("/proc/{pid}/wchan")).ok();
         let wchan = wchan.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty() && text != "0");
@@ -62,7 +67,9 @@ impl ProcessState {
             name: entry.name,
             state: RunningState(entry.state),
             wchan,
-            cpu_time: Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / ticks_per_second())),
+            cpu_time: of_ticks(ticks),
+            memory_bytes: resident_pages(&stat)?.saturating_mul(page_size()),
+            age,
         })
     }
 
@@ -83,10 +90,34 @@ impl ProcessState {
 
 /// The sum of utime and stime, the 14th and 15th field.
 fn cpu_ticks(stat: &[u8]) -> Option<u64> {
+    Some(field(stat, 14)? + field(stat, 15)?)
+}
+
+/// rss, the 24th field.
+fn resident_pages(stat: &[u8]) -> Option<u64> {
+    field(stat, 24)
+}
+
+/// A number of a stat file, counted as in proc_pid_stat(5): from 1, and from 3 after the name.
+fn field(stat: &[u8], number: usize) -> Option<u64> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let fields = std::str::from_utf8(&stat[after_name..]).ok()?;
-    let mut times = fields.split_ascii_whitespace().skip(11);
-    Some(times.next()?.parse::<u64>().ok()? + times.next()?.parse::<u64>().ok()?)
+    fields.split_ascii_whitespace().nth(number - 3)?.parse().ok()
+}
+
+fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / ticks_per_second()))
+}
+
+/// How long ago the host was started; see proc_uptime(5).
+fn uptime() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/uptime").ok()?;
+    Duration::try_from_secs_f64(text.split_ascii_whitespace().next()?.parse().ok()?).ok()
+}
+
+fn page_size() -> u64 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
 }
 
 fn ticks_per_second() -> u64 {
@@ -108,6 +139,8 @@ mod tests {
         let state = used();
         assert!(["running", "sleeping"].contains(&state.state.word()), "{state:?}");
         assert_eq!(state.pid, std::process::id());
+        assert!(state.memory_bytes > 100 << 10, "{state:?}");
+        assert!(state.age < Duration::from_secs(3600), "{state:?}");
     }
 
     #[test]
