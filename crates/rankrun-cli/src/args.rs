@@ -236,6 +236,7 @@ mod tests {
 
     #[test]
     fn a_wrong_argument_gives_one_line_that_names_it_and_what_is_accepted() {
+        let mut tried: Vec<&str> = Vec::new();
         for (line, words) in [
             (&["-n", "0", "true"][..], &["-n", "'0'", "1 to 65536, auto, cpu or gpu"][..]),
             (&["-n", "x", "true"], &["'x'", "1 to 65536, auto, cpu or gpu"]),
@@ -256,6 +257,9 @@ mod tests {
             (&["--rlimit", "fds=3", "true"], &["--rlimit", "fds", "nofile"]),
             (&["--rlimit", "nofile=10:5", "true"], &["--rlimit", "nofile=10:5", "at most the hard one, 5"]),
             (&["--stdin", "-1", "true"], &["--stdin", "-1", "a local rank, from 0", "none"]),
+            (&["--cpu-affinity", "0;;1", "true"], &["--cpu-affinity", "'0;;1'", "0-3,8"]),
+            (&["--umask", "888", "true"], &["--umask", "'888'", "octal number from 0 to 777"]),
+            (&["--stdin", "all", "true"], &["--stdin", "'all'", "a local rank, from 0"]),
             (&["--nice", "40", "true"], &["--nice", "-20", "19"]),
             (&["--log-max-size", "10Q", "true"], &["--log-max-size", "`10Q`", "k, M, G or T", "10M"]),
             (&["--run-id", "", "true"], &["--rdzv-id", "not empty"]),
@@ -295,10 +299,19 @@ mod tests {
             (&[], &["PROGRAM"]),
         ] {
             let text = usage(line);
+            tried.extend(line.first());
             assert_eq!(text.lines().count(), 1, "{text}");
             for word in words {
                 assert!(text.contains(word), "{line:?}: `{word}` not in: {text}");
             }
+        }
+        // Any text will do for these, or the plan says more of it.
+        let free = ["role", "log-dir", "events", "rdzv-id", "rdzv-backend", "rdzv-endpoint", "python", "chdir"];
+        for arg in command().get_arguments().filter(|arg| arg.get_action().takes_values()) {
+            let Some(long) = arg.get_long() else { continue };
+            let short = arg.get_short().map(|short| format!("-{short}"));
+            let is_it = |tried: &&str| tried.strip_prefix("--") == Some(long) || short.as_deref() == Some(*tried);
+            assert!(tried.iter().any(is_it) || free.contains(&long), "no wrong value was tried for --{long}");
         }
     }
     #[test]

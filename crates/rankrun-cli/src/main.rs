@@ -49,10 +49,8 @@ fn launch(command_line: Vec<OsString>) -> u8 {
     if let Some(args) = logs_args::parse(&command_line) {
         return args.map_or_else(|stop| not_run(&stop), |args| logs::run(&args));
     }
-    if let Some(outcome) = run_status::run(&command_line).or_else(|| completions::run(&command_line)) {
-        return outcome.unwrap_or_else(|stop| not_run(&stop));
-    }
-    if let Some(outcome) = topology::run(&command_line) {
+    let words = [run_status::run, topology::run, completions::run];
+    if let Some(outcome) = words.iter().find_map(|run| run(&command_line)) {
         return outcome.unwrap_or_else(|stop| not_run(&stop));
     }
     let args = match args::parse(command_line, std::env::vars_os()) {

@@ -146,7 +146,8 @@ fn head(record: &RunRecord, run: &Run, goes_on: bool, now: SystemTime) -> String
     if let Some(error) = &record.error {
         let _ = write!(text, ": {}", error.escape_debug());
     }
-    let _ = writeln!(text, "\n{} on {}: {}", record.launcher_pid, record.host.escape_debug(), run.dir().display());
+    let _ =
+        writeln!(text, "\nlauncher {} on {}, {}", record.launcher_pid, record.host.escape_debug(), run.dir().display());
     text
 }
 
