@@ -8,8 +8,8 @@
 //! - It is maintained, small, and streams to a writer, so that no second copy of a value is made in memory.
 //!
 //! A `Vec<u8>` that is the whole value is written as it is: through serde each of its bytes is an element, which takes
-//! three to eight times as long as the copy in every format that was tried. Bytes inside of another value are fast with
-//! `#[serde(with = "serde_bytes")]`. rmp-serde can guess what is bytes, but then a `Vec<u8>` in a flattened struct cannot be
+//! three to eight times as long as the copy in every format that was tried. Bytes inside of another value are written at once
+//! with `#[serde(with = "serde_bytes")]`. rmp-serde can guess what is bytes, but then a `Vec<u8>` in a flattened struct cannot be
 //! read back, so it is not asked to.
 
 use std::any::{Any, type_name};
