@@ -33,13 +33,17 @@ fn main() -> ExitCode {
         for (workers, rounds, _, limited) in CASES {
             let limit = if limited { AGAINST_LOOP } else { Limit::None };
             let case = format!("{workers} worker{}", if workers == 1 { "" } else { "s" });
-            session.compare(&case, rounds, limit, || bench.rankrun(workers), || bench.plain_loop(workers))?;
+            session.compare(&case, rounds, limit, || bench.rankrun(workers, false), || bench.plain_loop(workers))?;
         }
+        println!("A: rankrun with a control group where one can be made, B: the loop");
+        let (grouped, plain) = (|| bench.rankrun(64, true), || bench.plain_loop(64));
+        session.compare("64 workers in a control group", 40, AGAINST_LOOP, grouped, plain)?;
         println!("A: rankrun with 1 GiB of touched heap in the parent, B: rankrun without");
         for (workers, _, rounds, limited) in CASES {
             let limit = if limited { WITH_HEAP } else { Limit::None };
             let case = format!("{workers} with heap");
-            let (with, without) = (|| with_heap(|| bench.rankrun(workers)), || after_heap(|| bench.rankrun(workers)));
+            let (with, without) =
+                (|| with_heap(|| bench.rankrun(workers, false)), || after_heap(|| bench.rankrun(workers, false)));
             session.compare(&case, rounds, limit, with, without)?;
         }
         println!("A: posix_spawn loop with 1 GiB of touched heap in the parent, B: the loop without");
@@ -71,11 +75,12 @@ impl Bench {
         Ok(Self { root, program: PlainProgram::new(Path::new(PROGRAM), &[])? })
     }
 
-    fn rankrun(&self, workers: usize) -> Result<Duration, BenchError> {
+    fn rankrun(&self, workers: usize, control_group: bool) -> Result<Duration, BenchError> {
         let log_dir = self.root.path().join("rankrun");
         let start = Instant::now();
         let group =
             WorkerGroup::new("bench", Entrypoint::binary(PROGRAM), workers).redirects(Std::ALL).log_dir(&log_dir);
+        let group = group.control_group(control_group);
         let context = start_processes(group)?;
         let result = context.wait(None)?;
         let time = start.elapsed();
