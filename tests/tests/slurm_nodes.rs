@@ -58,19 +58,6 @@ fn workers_of_two_nodes_sum_their_numbers() {
 }
 
 #[test]
-fn two_tasks_on_a_node_are_refused_with_the_fix() {
-    if !has_slurm("two tasks on each node") {
-        return;
-    }
-    let mut job = Slurm::srun(&["--ntasks-per-node=2"], &["{rankrun}", MASTER, "-n", "2", "touch", "{started}"]);
-    let output = job.end();
-    assert_eq!(output.code, Some(2), "{output}");
-    let said = output.stderr_text();
-    assert!(said.contains("SLURM_STEP_TASKS_PER_NODE") && said.contains("`srun --ntasks-per-node=1`"), "{output}");
-    assert!(!job.file("started").exists());
-}
-
-#[test]
 fn restarts_within_a_step_of_two_nodes_are_refused_with_what_requeues() {
     if !has_slurm("--max-restarts with two nodes") {
         return;
@@ -81,29 +68,4 @@ fn restarts_within_a_step_of_two_nodes_are_refused_with_what_requeues() {
     assert_eq!(output.code, Some(2), "{output}");
     assert!(output.stderr_text().contains("sbatch --requeue"), "{output}");
     assert!(!job.file("started").exists());
-}
-
-#[test]
-fn a_job_that_is_requeued_counts_up() {
-    if !has_slurm("scontrol requeue") {
-        return;
-    }
-    // The first time the workers wait; what they know of their place is written down each time.
-    let worker = "echo $RANK/$WORLD_SIZE on $GROUP_RANK after $TORCHELASTIC_RESTART_COUNT; touch {up}$RANK; \
-                  [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 600";
-    let step = format!("srun {{rankrun}} {MASTER} -n 2 -r 1 --log-dir {{logs}} sh -c '{worker}'");
-    let args = ["--nodes=2", "--ntasks-per-node=1", "--requeue", "--wrap", &step];
-    let mut job = Slurm::sbatch(&args, &[]);
-    job.wait_for_files(&["up0", "up1", "up2", "up3"]);
-    job.requeue();
-    let output = job.end();
-    assert_eq!(output.code, Some(0), "{output}");
-    let run = job.file("logs").join("latest");
-    for rank in 0..4 {
-        for attempt in 0..2 {
-            let file = run.join(format!("node_{}/attempt_{attempt}/{}/stdout.log", rank / 2, rank % 2));
-            let text = std::fs::read_to_string(&file).unwrap();
-            assert_eq!(text, format!("{rank}/4 on {} after {attempt}\n", rank / 2), "{output}");
-        }
-    }
 }

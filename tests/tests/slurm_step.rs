@@ -1,7 +1,8 @@
 //! rankrun as a step of a Slurm job: its end, the ends that Slurm makes, and signals. On the cluster of
 //! `cargo xtask slurm-test`; without it each test says that it is skipped.
 
-use rankrun_testkit::assert_no_process_with_cookie;
+use rankrun_testkit::{Launcher, assert_no_process_with_cookie};
+use rankrun_tests::LIMIT;
 use rankrun_tests::slurm::{Slurm, has_slurm};
 
 /// The test's nodes have names that nobody resolves.
@@ -37,7 +38,10 @@ fn a_worker_that_fails_on_one_node_ends_the_other() {
     let fail = "if [ $SLURM_NODEID$LOCAL_RANK = 11 ]; then touch {up11}; \
                 while [ ! -e {fail} ]; do sleep 0.05; done; exit 7; fi; ";
     let script = format!("{fail}{UP}");
-    let mut job = Slurm::srun(&["--kill-on-bad-exit=1"], &["{rankrun}", MASTER, "-n", "2", "sh", "-c", &script]);
+    let mut job = Slurm::srun(
+        &["--kill-on-bad-exit=1"],
+        &["{rankrun}", MASTER, "-n", "2", "--log-dir", "{logs}", "sh", "-c", &script],
+    );
     let cookies = cookies(&mut job);
     std::fs::write(job.file("fail"), "").unwrap();
     let output = job.end();
@@ -50,6 +54,13 @@ fn a_worker_that_fails_on_one_node_ends_the_other() {
     assert_eq!(output.code, Some(143), "{output}");
     assert!(job.text("term0").contains("term"), "{output}");
     assert_no_group(&cookies);
+    // All nodes' results together blame the right one.
+    let logs = job.file("logs");
+    let result = Launcher::rankrun().args(["result", "--exit-code"]).arg(logs).run_with_timeout(LIMIT);
+    assert_eq!(result.code, Some(7), "{result}");
+    let text = result.stdout_text();
+    assert!(text.contains(": FAILED, exit code 7: rank 3 on node 1 ("), "{text}");
+    assert!(text.contains("node 0: stopped by SIGTERM, exit code 143"), "{text}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use crate::args::Args;
 use crate::completions::CompletionsArgs;
 use crate::logs_args::LogsArgs;
+use crate::result::ResultArgs;
 use crate::run_status::StatusArgs;
 use crate::topology;
 use crate::torchrun_args::TORCHRUN;
@@ -38,7 +39,7 @@ const FIRST: &[&str] = &[
 
 pub(crate) const USAGE: &str = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...\n       \
                                 rankrun [OPTIONS] -m MODULE [ARGS]...\n       \
-                                rankrun logs|status|topology|completions ...";
+                                rankrun logs|result|status|topology|completions ...";
 
 /// Below the options of the first screen.
 pub(crate) const EXAMPLES: &str = "\
@@ -59,8 +60,8 @@ range a-b, or * for all others: 3   0:out,1-3:all   *:err
 Options can be typed with _ for -, and shortened as long as they are clear. Of an option that is given twice the last \
 one holds. PET_NPROC_PER_NODE=4 in the environment is --nproc-per-node 4, and so on for each; the command line comes first.
 
-`rankrun logs DIR` shows the log files of a run, `rankrun status DIR` how its workers are doing, `rankrun topology` how the \
-job is laid out, `rankrun completions SHELL` prints what a shell needs to complete \
+`rankrun logs DIR` shows the log files of a run, `rankrun status DIR` how its workers are doing, `rankrun result DIR` what \
+became of it, `rankrun topology` how the job is laid out, `rankrun completions SHELL` prints what a shell needs to complete \
 options. They mean that as the first argument only; a program of such a name is started by `rankrun -- logs` or \
 `rankrun ./logs`.
 
@@ -96,6 +97,7 @@ pub(crate) fn all_commands() -> Command {
     let command = command().mut_args(|arg| arg.hide_short_help(false));
     command.subcommands([
         LogsArgs::command().name("logs"),
+        ResultArgs::command().name("result"),
         StatusArgs::command().name("status"),
         topology::command().name("topology"),
         CompletionsArgs::command().name("completions"),

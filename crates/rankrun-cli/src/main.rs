@@ -21,6 +21,7 @@ mod placement;
 mod plan;
 mod records;
 mod restarts;
+mod result;
 mod run;
 mod run_status;
 mod status_line;
@@ -49,7 +50,7 @@ fn launch(command_line: Vec<OsString>) -> u8 {
     if let Some(args) = logs_args::parse(&command_line) {
         return args.map_or_else(|stop| not_run(&stop), |args| logs::run(&args));
     }
-    let words = [run_status::run, topology::run, completions::run];
+    let words = [run_status::run, result::run, topology::run, completions::run];
     if let Some(outcome) = words.iter().find_map(|run| run(&command_line)) {
         return outcome.unwrap_or_else(|stop| not_run(&stop));
     }

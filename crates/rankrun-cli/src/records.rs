@@ -56,6 +56,9 @@ impl Records {
             role: launch.role().to_owned(),
             command: std::iter::once(launch.program().to_owned()).chain(launch.args().to_vec()).collect(),
             ranks: launch.envs().map(|local_rank, envs| rank(envs).unwrap_or(local_rank)),
+            nodes: launch.topology().nodes,
+            node_rank: launch.topology().node_rank,
+            restart_count: launch.topology().restart_count,
         };
         let target = plan.events.as_deref().map(|path| match path == OsStr::new("-") {
             true => EventTarget::Stdout,

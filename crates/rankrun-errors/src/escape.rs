@@ -21,14 +21,16 @@ fn push_escaped(out: &mut String, c: char) {
 }
 
 /// The text on one line: all harmful characters escaped, also newline and tab.
-pub(crate) fn line(text: &str) -> String {
+#[must_use]
+pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
 /// The text with newlines and tabs kept and all other harmful characters escaped.
 ///
 /// A carriage return before a newline is part of the line's end and is dropped.
-pub(crate) fn block(text: &str) -> String {
+#[must_use]
+pub fn block(text: &str) -> String {
     escaped(&text.replace("\r\n", "\n"), |c| c == '\n' || c == '\t')
 }
 

@@ -49,6 +49,7 @@ mod time;
 mod write;
 
 pub use child_failed::{ChildFailedError, NoFailuresError, RankFailure};
+pub use escape::{block as escape_block, line as escape_line};
 pub use failure::{ObservedExit, ProcessFailure};
 pub use handler::{DefaultErrorHandler, DumpErrorFileError, ErrorHandler, get_error_handler, set_error_handler};
 pub use read::{ErrorFileReading, read_error_file};

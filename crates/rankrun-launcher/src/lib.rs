@@ -30,9 +30,10 @@ pub use launch::{Launch, Surroundings};
 pub use plan::{Plan, PlanError};
 pub use rankrun::Env;
 pub use record::{
-    AttemptRecord, CauseClass, EVENT_SCHEMA, EventFeed, EventLog, EventLogError, EventTarget, ExitRecord,
-    ProcessRecord, RESULT_FILE, RESULT_SCHEMA, RecordError, RecordState, Recorder, RunDescription, RunEnd, RunRecord,
-    SCHEMA_VERSION, StallRecord, StalledProcessRecord, WorkerRecord,
+    AttemptRecord, CauseClass, EVENT_SCHEMA, EventFeed, EventLog, EventLogError, EventTarget, ExitRecord, JOB_SCHEMA,
+    JobFailure, JobPart, JobRecord, JobRecordError, ProcessRecord, RESULT_FILE, RESULT_SCHEMA, RecordError,
+    RecordState, Recorder, RunDescription, RunEnd, RunRecord, SCHEMA_VERSION, StallRecord, StalledProcessRecord,
+    WorkerRecord,
 };
 pub use restart::{
     Backoff, Decision, Ended, ExitCodes, ParseBackoffError, ParseExitCodesError, RestartPolicy, Verdict, decide,

@@ -33,6 +33,9 @@ fn both_attempts_of_a_run_that_was_started_again_are_told_of() {
         role: "trainer".into(),
         command: vec!["sh".into()],
         ranks: PerRank::from_fn(2, |local_rank| local_rank + 8),
+        nodes: 5,
+        node_rank: 4,
+        restart_count: 0,
     };
     let events = EventLog::open(&EventTarget::File(log.clone()), &run, 0).unwrap();
     let feed = events.feed();

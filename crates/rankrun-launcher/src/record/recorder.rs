@@ -25,6 +25,12 @@ pub struct RunDescription {
     pub command: Vec<OsString>,
     /// Each worker's rank in the job.
     pub ranks: PerRank<usize>,
+    /// How many nodes the job has, 1 or more.
+    pub nodes: usize,
+    /// Which of them this one is, from 0.
+    pub node_rank: usize,
+    /// How often the job's engine had started the job before.
+    pub restart_count: u64,
 }
 
 /// How a run ended.
@@ -63,6 +69,9 @@ impl Recorder {
             command: run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             host: host_name(),
             launcher_pid: std::process::id(),
+            nodes: run.nodes,
+            node_rank: run.node_rank,
+            restart_count: run.restart_count,
             state: RecordState::Running,
             started: SystemTime::now(),
             ended: None,

@@ -29,6 +29,15 @@ pub struct RunRecord {
     pub host: String,
     /// The launcher's process id.
     pub launcher_pid: u32,
+    /// How many nodes the job has.
+    #[serde(default = "one")]
+    pub nodes: usize,
+    /// Which of them this one is, from 0.
+    #[serde(default)]
+    pub node_rank: usize,
+    /// How often the job's engine had started the job before.
+    #[serde(default)]
+    pub restart_count: u64,
     /// How the run stands.
     pub state: RecordState,
     /// When it was started.
@@ -49,6 +58,10 @@ pub struct RunRecord {
     /// The attempts that were started, in their order.
     #[serde(default)]
     pub attempts: Vec<AttemptRecord>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// One start of the whole group.

@@ -1,0 +1,373 @@
+//! The records of a job's nodes put together: [`JobRecord`]. Not here: its text for people (`job_report`).
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use rankrun::Signal;
+use rankrun::crates::logs::{LogsError, Run};
+use serde::Serialize;
+
+use super::run_record::{AttemptRecord, CauseClass, ExitRecord, RecordState, RunRecord, SCHEMA_VERSION, WorkerRecord};
+use super::time;
+
+/// What became of a job of one or more nodes, from the `result.json` of each.
+///
+/// As JSON it is the object of its fields, and described by [`JOB_SCHEMA`](super::JOB_SCHEMA). `Display` is a report for
+/// people.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobRecord {
+    /// [`SCHEMA_VERSION`] of who put it together.
+    pub schema_version: u32,
+    /// The run's id.
+    pub run_id: String,
+    /// The workers' role.
+    pub role: String,
+    /// How the job stands: failed if any node is; else running if any is; else unknown if any node has no result; else
+    /// stopped if any was; else succeeded.
+    pub state: RecordState,
+    /// The exit code of the node that failed first, or was stopped first; 0 after a success; `None` while it is not over.
+    pub exit_code: Option<u8>,
+    /// `TORCHELASTIC_RESTART_COUNT` of the last start, which this is about.
+    pub restart_count: u64,
+    /// How many nodes the job has.
+    pub nodes: usize,
+    /// The nodes that have no result of the last start.
+    pub missing_nodes: Vec<usize>,
+    /// The nodes that say that they run, and whose launcher does not, as far as can be seen from here.
+    pub lost_nodes: Vec<usize>,
+    /// The first failing rank of the whole job; `None` if nothing failed.
+    pub first_failure: Option<JobFailure>,
+    /// What could not be read, for people.
+    pub problems: Vec<String>,
+    /// The records of the last start, by node.
+    pub results: Vec<RunRecord>,
+}
+
+/// A node's failure.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobFailure {
+    /// The node.
+    pub node_rank: usize,
+    /// Its host.
+    pub host: String,
+    /// When it was seen, by that host's clock.
+    #[serde(with = "time")]
+    pub time: SystemTime,
+    /// The exit code of the node's launcher.
+    pub exit_code: Option<u8>,
+    /// The worker; `None` if it was not one of them.
+    pub worker: Option<WorkerRecord>,
+    /// Why it was none of the workers.
+    pub error: Option<String>,
+}
+
+/// A part of a job, as found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobPart {
+    /// What the node wrote.
+    pub record: RunRecord,
+    /// Whether its launcher still runs.
+    pub goes_on: bool,
+}
+
+/// There is nothing to put together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobRecordError {
+    /// There is no run.
+    #[error(transparent)]
+    Logs(#[from] LogsError),
+    /// None of the nodes has a result that can be read.
+    #[error("there is no result in {path}: {why}")]
+    NoResult {
+        /// The directory.
+        path: String,
+        /// What is wrong with the first.
+        why: String,
+    },
+}
+
+impl JobRecord {
+    /// Reads the results of a run's directory, of one that nodes share, or of the newest run in a log directory.
+    ///
+    /// # Errors
+    /// [`JobRecordError`]. Where some nodes' results cannot be read, the rest counts, and
+    /// [`problems`](Self::problems) says why.
+    pub fn read(dir: &Path) -> Result<Self, JobRecordError> {
+        let (mut parts, mut problems, mut nodes) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for run in Run::open_nodes(dir)? {
+            nodes.extend(run.node());
+            match RunRecord::read(run.dir()) {
+                Ok(record) => parts.push(JobPart { record, goes_on: run.goes_on() }),
+                // A node of which there is nothing else to say.
+                Err(error) if error.source.kind() == io::ErrorKind::NotFound && run.node().is_some() => {}
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        let why = problems.first().cloned().unwrap_or_else(|| "no node has written one".to_owned());
+        let mut job = Self::join(parts).ok_or(JobRecordError::NoResult { path: dir.display().to_string(), why })?;
+        // A node without a result may be the last.
+        if let Some(beyond) = nodes.last().map(|last| last + 1).filter(|count| *count > job.nodes) {
+            job.missing_nodes.extend(job.nodes..beyond);
+            job.nodes = beyond;
+        }
+        job.problems = problems;
+        Ok(job)
+    }
+
+    /// Puts the records of nodes together, in any order; `None` if there are none. Pure.
+    ///
+    /// Records of an earlier start of the job count as missing. The first failure is the earliest by the clocks of the
+    /// hosts, which may differ; a worker that ended by the signal that stopped its launcher as well comes after all others,
+    /// as the engine sent that to the rest of the job because of them.
+    #[must_use]
+    pub fn join(parts: Vec<JobPart>) -> Option<Self> {
+        let restart_count = parts.iter().map(|part| part.record.restart_count).max()?;
+        let (mut now, before): (Vec<JobPart>, Vec<JobPart>) =
+            parts.into_iter().partition(|part| part.record.restart_count == restart_count);
+        now.sort_by_key(|part| (part.record.node_rank, Reverse(part.record.started)));
+        now.dedup_by_key(|part| part.record.node_rank);
+        let known: BTreeSet<usize> = now.iter().map(|part| part.record.node_rank).collect();
+        let said = now.iter().chain(&before).map(|part| part.record.nodes.max(part.record.node_rank + 1));
+        let nodes = said.max().unwrap_or(1);
+        let missing_nodes: Vec<usize> = (0..nodes).filter(|node| !known.contains(node)).collect();
+        let is_running = |part: &&JobPart| part.record.state == RecordState::Running;
+        let lost = now.iter().filter(is_running).filter(|part| !part.goes_on);
+        let lost_nodes: Vec<usize> = lost.map(|part| part.record.node_rank).collect();
+        let goes_on = now.iter().filter(is_running).any(|part| part.goes_on);
+
+        let failures = now.iter().filter_map(|part| failure(&part.record));
+        let first_failure = failures.min_by_key(|(by_engine, failure)| (*by_engine, failure.time, failure.node_rank));
+        let first_failure = first_failure.map(|(_, failure)| failure);
+        let stopped = now.iter().map(|part| &part.record).filter(|record| record.state == RecordState::Stopped);
+        let stopped = stopped.min_by_key(|record| (record.ended, record.node_rank));
+        let all_succeeded = now.iter().all(|part| part.record.state == RecordState::Succeeded);
+        let (state, exit_code) = match (&first_failure, stopped) {
+            (Some(failure), _) => (RecordState::Failed, failure.exit_code),
+            (None, _) if goes_on => (RecordState::Running, None),
+            (None, _) if !missing_nodes.is_empty() || !lost_nodes.is_empty() => (RecordState::Unknown, None),
+            (None, Some(record)) => (RecordState::Stopped, record.exit_code),
+            (None, None) if all_succeeded => (RecordState::Succeeded, Some(0)),
+            (None, None) => (RecordState::Unknown, None),
+        };
+        let results: Vec<RunRecord> = now.into_iter().map(|part| part.record).collect();
+        Some(Self {
+            schema_version: SCHEMA_VERSION,
+            run_id: results.first()?.run_id.clone(),
+            role: results.first()?.role.clone(),
+            state,
+            exit_code,
+            restart_count,
+            nodes,
+            missing_nodes,
+            lost_nodes,
+            first_failure,
+            problems: Vec::new(),
+            results,
+        })
+    }
+}
+
+/// A record's failure, if it is one, and whether it is rather the engine's stop.
+fn failure(record: &RunRecord) -> Option<(bool, JobFailure)> {
+    if record.state != RecordState::Failed {
+        return None;
+    }
+    let attempt = record.attempts.last();
+    let worker = attempt.and_then(first_worker).cloned();
+    let ended = worker.as_ref().and_then(|worker| worker.ended);
+    let time = ended.or(attempt.and_then(|attempt| attempt.ended)).or(record.ended).unwrap_or(record.started);
+    let stop_signal = record.stop_signal.as_deref();
+    let by_engine = match worker.as_ref().and_then(|worker| worker.exit.as_ref()) {
+        Some(ExitRecord::Signal { number, .. }) => {
+            stop_signal.is_some() && Signal::from_raw(*number).map(|signal| signal.name()).as_deref() == stop_signal
+        }
+        _ => false,
+    };
+    let stalled = attempt.and_then(|attempt| attempt.stall.as_ref());
+    let stalled = stalled.map(|stall| format!("stalled: no output for {:.1} s", stall.quiet_seconds));
+    // Who was told to end after a stall is not its cause.
+    let worker = worker.filter(|_| stalled.is_none());
+    let error = if worker.is_some() { None } else { stalled.or_else(|| record.error.clone()) };
+    let (node_rank, host, exit_code) = (record.node_rank, record.host.clone(), record.exit_code);
+    Some((by_engine, JobFailure { node_rank, host, time, exit_code, worker, error }))
+}
+
+/// The worker whose failure is the attempt's.
+fn first_worker(attempt: &AttemptRecord) -> Option<&WorkerRecord> {
+    let of = |cause: CauseClass| {
+        let workers = attempt.workers.iter().filter(move |worker| worker.cause == cause);
+        workers.min_by_key(|worker| (worker.ended.is_none(), worker.ended, worker.rank))
+    };
+    of(CauseClass::Root).or_else(|| of(CauseClass::Failed)).or_else(|| of(CauseClass::Lost))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const SECOND: &str = "2026-12-01T10:15:00";
+
+    /// The part of a node: its worker of local rank 1 ended so many milliseconds after the second.
+    fn part(node: usize, state: &str, change: impl FnOnce(&mut Value)) -> JobPart {
+        let mut record = json!({
+            "schema_version": 1, "run_id": "7.0", "role": "trainer", "command": ["true"], "host": format!("host{node}"),
+            "launcher_pid": 10, "nodes": 3, "node_rank": node, "restart_count": 0, "state": state,
+            "started": "2026-12-01T10:00:00Z", "ended": "2026-12-01T10:16:00Z",
+            "exit_code": if state == "SUCCEEDED" { 0 } else { 143 },
+        });
+        change(&mut record);
+        JobPart { record: serde_json::from_value(record).unwrap(), goes_on: false }
+    }
+
+    fn ok(node: usize) -> JobPart {
+        part(node, "SUCCEEDED", |_| {})
+    }
+
+    fn failed(node: usize, millis: u32, exit: Value, change: impl FnOnce(&mut Value)) -> JobPart {
+        part(node, "FAILED", |record| {
+            let time = format!("{SECOND}.{millis:03}Z");
+            record["exit_code"] = exit.get("code").unwrap_or(&json!(143)).clone();
+            record["attempts"] = json!([{
+                "attempt": 0, "state": "FAILED", "started": "2026-12-01T10:00:00Z", "ended": "2026-12-01T10:15:30Z",
+                "workers": [
+                    {"rank": 2 * node, "local_rank": 0, "cause": "collateral", "ended": format!("{SECOND}.000Z")},
+                    {"rank": 2 * node + 1, "local_rank": 1, "cause": "root", "ended": time, "exit": exit, "message": "why"},
+                ],
+            }]);
+            change(record);
+        })
+    }
+
+    fn code(code: u8) -> Value {
+        json!({"kind": "code", "code": code})
+    }
+
+    fn term() -> Value {
+        json!({"kind": "signal", "signal": "SIGTERM", "number": 15, "core_dumped": false})
+    }
+
+    fn join(parts: Vec<JobPart>) -> JobRecord {
+        JobRecord::join(parts).unwrap()
+    }
+
+    fn first(job: &JobRecord) -> (usize, Option<usize>) {
+        let failure = job.first_failure.as_ref().unwrap();
+        (failure.node_rank, failure.worker.as_ref().map(|worker| worker.rank))
+    }
+
+    #[test]
+    fn a_job_succeeds_if_all_nodes_do() {
+        let job = join(vec![ok(2), ok(0), ok(1)]);
+        assert_eq!((job.state, job.exit_code, job.nodes), (RecordState::Succeeded, Some(0), 3));
+        let order: Vec<usize> = job.results.iter().map(|record| record.node_rank).collect();
+        assert_eq!((order, job.first_failure), (vec![0, 1, 2], None));
+        assert_eq!(JobRecord::join(Vec::new()), None);
+    }
+
+    #[test]
+    fn the_earliest_failure_of_all_nodes_is_the_first_and_gives_the_code() {
+        let stopped = part(1, "STOPPED", |record| record["stop_signal"] = json!("SIGTERM"));
+        let job = join(vec![failed(0, 900, code(1), |_| {}), stopped, failed(2, 100, code(7), |_| {})]);
+        assert_eq!((job.state, job.exit_code, first(&job)), (RecordState::Failed, Some(7), (2, Some(5))));
+        let (failure, host) = (job.first_failure.unwrap(), "host2");
+        assert_eq!((failure.host.as_str(), failure.worker.unwrap().message.as_deref()), (host, Some("why")));
+    }
+
+    #[test]
+    fn a_worker_that_ended_by_the_engines_signal_is_not_the_first_whatever_the_clocks_say() {
+        let signalled = failed(0, 50, term(), |record| record["stop_signal"] = json!("SIGTERM"));
+        let job = join(vec![signalled.clone(), failed(1, 900, code(7), |_| {}), ok(2)]);
+        assert_eq!((first(&job), job.exit_code), ((1, Some(3)), Some(7)));
+        // Its launcher was not stopped: somebody sent it to the worker alone.
+        let of_its_own = failed(0, 50, term(), |_| {});
+        assert_eq!(first(&join(vec![of_its_own, failed(1, 900, code(7), |_| {}), ok(2)])).0, 0);
+        // There is no other.
+        assert_eq!(first(&join(vec![signalled, ok(1), ok(2)])).0, 0);
+    }
+
+    #[test]
+    fn a_start_that_failed_and_a_stall_are_failures_without_a_worker() {
+        let not_started = part(1, "FAILED", |record| {
+            (record["exit_code"], record["error"]) = (json!(127), json!("cannot start `x`"));
+            record["ended"] = json!(format!("{SECOND}.020Z"));
+        });
+        let job = join(vec![failed(0, 30, code(1), |_| {}), not_started, ok(2)]);
+        assert_eq!((first(&job), job.exit_code), ((1, None), Some(127)));
+        assert_eq!(job.first_failure.unwrap().error.as_deref(), Some("cannot start `x`"));
+        let stalled = failed(0, 30, term(), |record| {
+            record["attempts"][0]["stall"] = json!({"quiet_seconds": 90.0, "processes": []});
+        });
+        let failure = join(vec![stalled, ok(1), ok(2)]).first_failure.unwrap();
+        assert_eq!((failure.worker, failure.error.as_deref()), (None, Some("stalled: no output for 90.0 s")));
+    }
+
+    #[test]
+    fn a_node_without_a_result_of_this_start_is_missing() {
+        let job = join(vec![ok(0), ok(2)]);
+        assert_eq!((job.state, job.exit_code, job.missing_nodes), (RecordState::Unknown, None, vec![1]));
+        let again = |node| part(node, "SUCCEEDED", |record| record["restart_count"] = json!(1));
+        let job = join(vec![again(0), failed(1, 0, code(7), |_| {}), again(2)]);
+        assert_eq!((job.state, job.missing_nodes, job.restart_count), (RecordState::Unknown, vec![1], 1));
+        assert_eq!(job.first_failure, None, "it is of an earlier start");
+    }
+
+    #[test]
+    fn a_node_that_runs_makes_the_job_run_unless_its_launcher_is_gone() {
+        let running = JobPart { goes_on: true, ..part(0, "RUNNING", |_| {}) };
+        let job = join(vec![running.clone(), ok(1)]);
+        assert_eq!((job.state, job.exit_code, job.lost_nodes), (RecordState::Running, None, vec![]));
+        let job = join(vec![part(0, "RUNNING", |_| {}), ok(1), ok(2)]);
+        assert_eq!((job.state, job.exit_code, job.lost_nodes), (RecordState::Unknown, None, vec![0]));
+        let job = join(vec![running, failed(1, 0, code(7), |_| {})]);
+        assert_eq!((job.state, job.exit_code), (RecordState::Failed, Some(7)), "the failure is known");
+    }
+
+    #[test]
+    fn a_job_that_was_stopped_has_the_code_of_who_was_stopped_first() {
+        let stopped = |node: usize, code: u8, ended: &str| {
+            part(node, "STOPPED", |record| (record["exit_code"], record["ended"]) = (json!(code), json!(ended)))
+        };
+        let (early, late) = ("2026-12-01T10:16:00Z", "2026-12-01T10:17:00Z");
+        let job = join(vec![stopped(0, 130, late), stopped(1, 143, early), ok(2)]);
+        assert_eq!((job.state, job.exit_code), (RecordState::Stopped, Some(143)));
+    }
+
+    #[test]
+    fn the_report_names_the_first_failure_the_nodes_by_their_end_and_what_is_missing() {
+        let stopped = |node| {
+            part(node, "STOPPED", |record| {
+                (record["stop_signal"], record["nodes"]) = (json!("SIGTERM"), json!(1000));
+            })
+        };
+        let parts = (0..998).map(|node| if node == 5 { failed(5, 1, code(7), |_| {}) } else { stopped(node) });
+        let text = join(parts.collect()).to_string();
+        assert_eq!(
+            text,
+            "run 7.0: FAILED, exit code 7: rank 11 on node 5 (host5): exit code 7: why
+
+Nodes (1000 in all):
+  nodes 0-4,6-997: stopped by SIGTERM, exit code 143
+  node 5: FAILED, exit code 7
+  nodes 998-999: no result: not started, killed, or writing elsewhere
+
+First failure:
+  time:       2026-12-01T10:15:00.001000000Z
+  node:       5 (host5)
+  rank:       11 (local rank 1)
+  end:        exit code 7
+  message:    why
+  note:       times are those of each host's clock
+"
+        );
+        let one = part(0, "SUCCEEDED", |record| record["nodes"] = json!(1));
+        assert_eq!(join(vec![one]).to_string(), "run 7.0: succeeded, exit code 0\n");
+    }
+}

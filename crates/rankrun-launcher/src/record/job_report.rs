@@ -1,0 +1,181 @@
+//! What became of a job, for people: the `Display` of [`JobRecord`]. Not here: finding it out (`job`).
+
+use std::fmt;
+
+use rankrun::crates::errors::{escape_block, escape_line};
+
+use super::job::{JobFailure, JobRecord};
+use super::run_record::{ExitRecord, RecordState, RunRecord, WorkerRecord};
+use super::time;
+
+/// How many runs of nodes are named before the rest is counted.
+const MAX_RUNS: usize = 16;
+
+impl fmt::Display for JobRecord {
+    /// First what it comes to, in one line; then the nodes, those with the same end together; then the failure.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (run_id, state) = (escape_line(&self.run_id), state(self.state));
+        write!(f, "run {run_id}: {state}")?;
+        if let Some(code) = self.exit_code {
+            write!(f, ", exit code {code}")?;
+        }
+        if let Some(failure) = &self.first_failure {
+            write!(f, ": {}", failure.short())?;
+        }
+        if self.restart_count > 0 {
+            write!(f, " (start {} of the job)", self.restart_count + 1)?;
+        }
+        if self.nodes > 1 {
+            writeln!(f, "\n\nNodes ({} in all):", self.nodes)?;
+            for (members, text) in self.groups() {
+                writeln!(f, "  {}: {text}", node_list(&members))?;
+            }
+        } else {
+            writeln!(f)?;
+        }
+        if let Some(failure) = &self.first_failure {
+            write!(f, "\nFirst failure:\n{failure}")?;
+            if self.nodes > 1 {
+                writeln!(f, "  note:       times are those of each host's clock")?;
+            }
+        }
+        for problem in &self.problems {
+            writeln!(f, "\n{}", escape_line(problem))?;
+        }
+        Ok(())
+    }
+}
+
+impl JobRecord {
+    /// What became of the nodes: those with the same end together, in the order of the first of each.
+    fn groups(&self) -> Vec<(Vec<usize>, String)> {
+        let ended = self.results.iter().filter(|record| !self.lost_nodes.contains(&record.node_rank));
+        let mut nodes: Vec<(usize, String)> = ended.map(|record| (record.node_rank, end(record))).collect();
+        let lost = "says that it runs, but its rankrun does not, as far as can be seen from here";
+        nodes.extend(self.lost_nodes.iter().map(|node| (*node, lost.to_owned())));
+        let missing = "no result: not started, killed, or writing elsewhere";
+        nodes.extend(self.missing_nodes.iter().map(|node| (*node, missing.to_owned())));
+        nodes.sort();
+        let mut groups: Vec<(Vec<usize>, String)> = Vec::new();
+        for (node, text) in nodes {
+            match groups.iter_mut().find(|(_, known)| *known == text) {
+                Some((members, _)) => members.push(node),
+                None => groups.push((vec![node], text)),
+            }
+        }
+        groups
+    }
+}
+
+fn state(state: RecordState) -> &'static str {
+    match state {
+        RecordState::Running => "running",
+        RecordState::Succeeded => "succeeded",
+        RecordState::Failed => "FAILED",
+        RecordState::Stopped => "stopped",
+        RecordState::Unknown => "not known",
+    }
+}
+
+/// How a node ended, without what only it has.
+fn end(record: &RunRecord) -> String {
+    let by = record.stop_signal.as_deref().filter(|_| record.state == RecordState::Stopped);
+    let by = by.map_or(String::new(), |signal| format!(" by {}", escape_line(signal)));
+    let code = record.exit_code.map_or(String::new(), |code| format!(", exit code {code}"));
+    format!("{}{by}{code}", state(record.state))
+}
+
+impl JobFailure {
+    /// In a line.
+    fn short(&self) -> String {
+        let host = escape_line(&self.host);
+        match (&self.worker, &self.error) {
+            (Some(worker), _) => {
+                let what = worker.exit.as_ref().map_or_else(|| "failed".to_owned(), exit);
+                let message = first_line(worker.message.as_deref().unwrap_or_default());
+                let message =
+                    if message.is_empty() || what.contains(&message) { message } else { format!(": {message}") };
+                format!("rank {} on node {} ({host}): {what}{message}", worker.rank, self.node_rank)
+            }
+            (None, Some(error)) => format!("node {} ({host}): {}", self.node_rank, first_line(error)),
+            (None, None) => format!("node {} ({host})", self.node_rank),
+        }
+    }
+}
+
+impl fmt::Display for JobFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  time:       {}", time::text(self.time))?;
+        writeln!(f, "  node:       {} ({})", self.node_rank, escape_line(&self.host))?;
+        if let Some(error) = &self.error {
+            indented(f, "error:", error)?;
+        }
+        let Some(worker) = &self.worker else { return Ok(()) };
+        let WorkerRecord { rank, local_rank, .. } = worker;
+        writeln!(f, "  rank:       {rank} (local rank {local_rank})")?;
+        if let Some(how) = &worker.exit {
+            let pid = worker.pid.map_or(String::new(), |pid| format!(", pid {pid}"));
+            writeln!(f, "  end:        {}{pid}", exit(how))?;
+        }
+        for (name, path) in
+            [("error file:", &worker.error_file), ("stdout:", &worker.stdout), ("stderr:", &worker.stderr)]
+        {
+            if let Some(path) = path {
+                writeln!(f, "  {name:11} {}", escape_line(path))?;
+            }
+        }
+        if let Some(message) = worker.message.as_deref().filter(|message| !message.is_empty()) {
+            indented(f, "message:", message)?;
+        }
+        if let Some(traceback) = &worker.traceback {
+            indented(f, "traceback:", traceback)?;
+        } else if !worker.tail.is_empty() {
+            indented(f, "last lines of stderr:", &worker.tail.join("\n"))?;
+        }
+        Ok(())
+    }
+}
+
+/// A text of several lines below its name; one line beside it.
+fn indented(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+    let text = escape_block(text.trim_end());
+    if !text.contains('\n') && name.len() < 12 {
+        return writeln!(f, "  {name:11} {text}");
+    }
+    writeln!(f, "  {name}")?;
+    text.lines().try_for_each(|line| writeln!(f, "    {line}"))
+}
+
+fn exit(exit: &ExitRecord) -> String {
+    match exit {
+        ExitRecord::Code { code } => format!("exit code {code}"),
+        ExitRecord::Signal { signal, core_dumped, .. } => {
+            format!("{}{}", escape_line(signal), if *core_dumped { ", core dumped" } else { "" })
+        }
+        ExitRecord::Lost => "its exit status was lost".to_owned(),
+        ExitRecord::Unknown => "ended in a way that is not known here".to_owned(),
+    }
+}
+
+fn first_line(text: &str) -> String {
+    const MOST: usize = 200;
+    let line = text.trim().lines().next().unwrap_or_default();
+    let short: String = line.chars().take(MOST).collect();
+    escape_line(&short)
+}
+
+/// `node 3`, or `nodes 0-2,5`; after many runs the rest is counted.
+fn node_list(nodes: &[usize]) -> String {
+    let runs: Vec<&[usize]> = nodes.chunk_by(|a, b| a + 1 == *b).collect();
+    let shown = runs.len().min(MAX_RUNS);
+    let texts: Vec<String> = runs[..shown]
+        .iter()
+        .map(|run| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            run => run.iter().map(usize::to_string).collect(),
+        })
+        .collect();
+    let rest: usize = runs[shown..].iter().map(|run| run.len()).sum();
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    format!("{} {}{more}", if nodes.len() == 1 { "node" } else { "nodes" }, texts.join(","))
+}

@@ -1,0 +1,129 @@
+//! `rankrun result`: what became of a run, of one host or of several nodes. Launchers on this host are the nodes.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::Path;
+
+use rankrun::Signal;
+use rankrun_launcher::{JOB_SCHEMA, RESULT_SCHEMA};
+use rankrun_testkit::{Launcher, Output, Running, eventually, schema_violations};
+use rankrun_tests::LIMIT;
+use serde_json::Value;
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn node(log_dir: &Path, node_rank: usize, program: &[&str]) -> Running {
+    let node_rank = node_rank.to_string();
+    let nodes = ["--nnodes=2", "--node-rank", &node_rank, "--master-addr=127.0.0.1", "--rdzv-id=job", "-n2"];
+    Launcher::rankrun().args(nodes).args(["-r", "2", "--log-dir", path(log_dir)]).args(program).spawn()
+}
+
+fn result(args: &[&str]) -> Output {
+    Launcher::rankrun().arg("result").args(args).run_with_timeout(LIMIT)
+}
+
+/// The job as JSON, which must be as its schemas say.
+fn job(dir: &Path) -> Value {
+    let output = result(&["--json", path(dir)]);
+    assert_eq!(output.code, Some(0), "{output}");
+    let job: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let schema = |text| serde_json::from_str::<Value>(text).unwrap();
+    assert_eq!(schema_violations(&schema(JOB_SCHEMA), &job), [""; 0], "{output}");
+    for record in job["results"].as_array().unwrap() {
+        assert_eq!(schema_violations(&schema(RESULT_SCHEMA), record), [""; 0], "{output}");
+    }
+    job
+}
+
+#[test]
+fn of_one_host_the_first_failure_and_the_exit_code_are_told_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "[ $RANK = 1 ] || exec sleep 600; echo 'last words' >&2; exit 7";
+    let args = ["-n", "3", "-r", "2", "--run-id", "job-7", "--log-dir", path(dir.path()), "sh", "-c", script];
+    assert_eq!(Launcher::rankrun().args(args).run_with_timeout(LIMIT).code, Some(7));
+    let output = result(&[path(dir.path())]);
+    assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), ""), "{output}");
+    let text = output.stdout_text();
+    assert!(text.starts_with("run job-7: FAILED, exit code 7: rank 1 on node 0 ("), "{text}");
+    assert!(text.contains("last words") && !text.contains("Nodes"), "{text}");
+    assert_eq!(result(&[path(dir.path()), "--exit-code"]).code, Some(7));
+    let job = job(dir.path());
+    assert_eq!((&job["state"], &job["nodes"]), (&"FAILED".into(), &1.into()));
+}
+
+#[test]
+fn of_several_nodes_the_first_failing_rank_of_the_job_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = node(dir.path(), 0, &["sh", "-c", "echo up >&2; exec sleep 600"]);
+    let log = dir.path().join("job/node_0/attempt_0/1/stderr.log");
+    eventually("node 0 is up", LIMIT, || log.metadata().is_ok_and(|meta| meta.len() > 0));
+    let up = job(dir.path());
+    assert_eq!(
+        (&up["state"], &up["exit_code"], &up["missing_nodes"]),
+        (&"RUNNING".into(), &Value::Null, &vec![1].into())
+    );
+    assert_eq!(result(&["--exit-code", path(dir.path())]).code, Some(125), "it is not over");
+
+    let script = "[ $LOCAL_RANK = 0 ] || exec sleep 600; exit 9";
+    assert_eq!(node(dir.path(), 1, &["sh", "-c", script]).wait_timeout(LIMIT).code, Some(9));
+    // What an engine does then.
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait_timeout(LIMIT).code, Some(143));
+
+    let text = result(&[path(&dir.path().join("job"))]).stdout_text();
+    for words in [
+        "run job: FAILED, exit code 9: rank 2 on node 1 (",
+        "node 0: stopped by SIGTERM, exit code 143",
+        "node 1: FAILED, exit code 9",
+        "rank:       2 (local rank 0)",
+    ] {
+        assert!(text.contains(words), "no `{words}` in {text}");
+    }
+    assert_eq!(result(&["--exit-code", path(dir.path())]).code, Some(9));
+    let job = job(dir.path());
+    assert_eq!((&job["first_failure"]["worker"]["rank"], &job["results"][1]["node_rank"]), (&2.into(), &1.into()));
+}
+
+#[test]
+fn a_node_that_could_not_start_its_workers_is_the_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(node(dir.path(), 1, &["no-such-program"]).wait_timeout(LIMIT).code, Some(127));
+    let output = result(&["--exit-code", path(dir.path())]);
+    assert_eq!(output.code, Some(127), "{output}");
+    let text = output.stdout_text();
+    assert!(text.contains("cannot start `no-such-program`") && text.contains("node 0: no result"), "{text}");
+}
+
+#[test]
+fn a_node_whose_launcher_was_killed_is_told_apart_from_one_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut running = node(dir.path(), 0, &["sleep", "600"]);
+    let file = dir.path().join("job/node_0/result.json");
+    eventually("the start is written down", LIMIT, || file.exists());
+    running.signal(Signal::KILL);
+    running.wait_timeout(LIMIT);
+    let job = job(dir.path());
+    assert_eq!(
+        (&job["state"], &job["lost_nodes"], &job["missing_nodes"]),
+        (&"UNKNOWN".into(), &vec![0].into(), &vec![1].into())
+    );
+    running.assert_nothing_left();
+}
+
+#[test]
+fn what_has_no_result_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |code: i32, words: &[&str]| {
+        let output = result(&[path(dir.path())]);
+        assert_eq!(output.code, Some(code), "{output}");
+        let text = output.stderr_text();
+        assert!(text.lines().count() == 1 && words.iter().all(|word| text.contains(word)), "{text}");
+    };
+    refused(2, &["neither a run's directory"]);
+    let run = dir.path().join("attempt_0");
+    std::fs::create_dir(&run).unwrap();
+    refused(125, &["no result", "result.json"]);
+    std::fs::write(dir.path().join("result.json"), "{").unwrap();
+    refused(125, &["no result", "result.json", "line 1"]);
+}
