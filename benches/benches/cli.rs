@@ -51,8 +51,12 @@ fn main() -> ExitCode {
         let bare = std::env::current_exe().map_err(os("find this program"))?;
         // Without --log-dir it makes a temporary directory, and removes it.
         let scratch = Scratch::new()?;
-        let rankrun =
-            || run(Command::new(&binary).args(["-n", &WORKERS.to_string(), "true"]).env("TMPDIR", scratch.path()));
+        // OMP_NUM_THREADS: else rankrun says in each run what it chose.
+        let rankrun = || {
+            let mut command = Command::new(&binary);
+            command.env("TMPDIR", scratch.path()).env("OMP_NUM_THREADS", "1");
+            run(command.args(["-n", &WORKERS.to_string(), "--no-python", "true"]))
+        };
         session.compare("end to end", ROUNDS, END_TO_END, rankrun, || run(Command::new(&bare).arg(AS_LAUNCHER)))?;
         session.compare("end to end, B in this process", ROUNDS, END_TO_END, rankrun, plain_loop)?;
         size(session, &binary)?;

@@ -48,7 +48,8 @@ Examples:
   rankrun -n gpu -t 3 --log-dir logs -m pkg.train
                                            one for each GPU; output goes here and to files
   rankrun -n 2 -r 3 ./a.out                any program; output goes to files
-  rankrun logs logs                        shows them again; rankrun status logs, how workers are doing
+  rankrun logs logs                        shows them again, from the directory of --log-dir
+  rankrun status logs                      how the workers are doing
 
 All options of torchrun are taken. More: rankrun --help";
 
