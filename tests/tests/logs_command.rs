@@ -91,14 +91,16 @@ fn a_file_named_latest_is_left_alone_and_said() {
 }
 
 #[test]
-fn a_start_that_fails_leaves_the_latest_run_the_latest() {
+fn a_start_that_fails_is_the_latest_run_whose_result_says_why() {
     let dir = tempfile::tempdir().unwrap();
     run_three(dir.path(), &[]);
-    let latest = fs::read_link(dir.path().join("latest")).unwrap();
     let args = ["-r", "3", "--log-dir", path(dir.path()), "no-such-program"];
     assert_eq!(Launcher::rankrun().args(args).run_with_timeout(LIMIT).code, Some(127));
-    assert_eq!(fs::read_link(dir.path().join("latest")).unwrap(), latest);
-    assert_eq!(kept_runs(dir.path()).len(), 1);
+    assert_eq!(kept_runs(dir.path()).len(), 2);
+    let result = fs::read_to_string(dir.path().join("latest/result.json")).unwrap();
+    assert!(result.contains("no-such-program"), "the result of the run before would be taken for this one's: {result}");
+    let output = logs(&[path(dir.path())]);
+    assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), ""), "{output}");
 }
 
 /// A run whose workers write `first`, wait for `go`, and write `last`.

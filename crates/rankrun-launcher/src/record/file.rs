@@ -23,16 +23,38 @@ pub struct RecordError {
     pub source: io::Error,
 }
 
+impl RecordError {
+    /// Whether there was no room on the disk.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        is_disk_full(&self.source)
+    }
+}
+
+fn is_disk_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 impl RunRecord {
     /// Writes the record as `result.json` into a directory, in one step: who reads it finds the old one or the new one.
+    ///
+    /// On a full disk the old one makes room for the new one, and is gone for a moment, or for good if that does not help: none
+    /// is better than one that says `RUNNING` for ever.
     ///
     /// `durable`: whether it has reached the disk when this returns, which can take long.
     ///
     /// # Errors
-    /// [`RecordError`]; what was there before is still there then.
+    /// [`RecordError`]; what was there before is still there then, except on a full disk.
     pub fn write(&self, run_dir: &Path, durable: bool) -> Result<(), RecordError> {
         let path = run_dir.join(RESULT_FILE);
-        self.write_file(run_dir, &path, durable).map_err(|source| RecordError { path, source })
+        let written = match self.write_file(run_dir, &path, durable) {
+            Err(error) if is_disk_full(&error) => {
+                // Whether there was one to be removed shows in what follows.
+                let _ = fs::remove_file(&path);
+                self.write_file(run_dir, &path, durable)
+            }
+            written => written,
+        };
+        written.map_err(|source| RecordError { path, source })
     }
 
     fn write_file(&self, run_dir: &Path, path: &Path, durable: bool) -> io::Result<()> {

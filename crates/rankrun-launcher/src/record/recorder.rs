@@ -48,7 +48,8 @@ pub struct RunEnd {
 
 /// Keeps `result.json` in the run's directory: written when an attempt runs, when it has ended, and at the end of the run.
 ///
-/// What cannot be written is one warning in the log; no method fails or waits for the disk, but for
+/// What cannot be written is one warning in the log, unless the disk is full or the directory gone, of which the group's own
+/// result warns; no method fails or waits for the disk, but for
 /// [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Recorder {
@@ -153,8 +154,8 @@ impl Recorder {
         let Some(run_dir) = &self.run_dir else { return };
         match self.record.write(run_dir, durable) {
             Ok(()) => {}
-            // That it is gone is said by who looks after the log files.
-            Err(error) if !run_dir.exists() => log::debug!("{error}"),
+            // That it is full, or gone, is said by who looks after the log files.
+            Err(error) if error.is_disk_full() || !run_dir.exists() => log::debug!("{error}"),
             Err(error) if self.has_warned => log::debug!("{error}"),
             Err(error) => {
                 self.has_warned = true;
