@@ -29,6 +29,7 @@ mod clone3;
 mod command;
 mod cpus;
 mod entry;
+mod fatal;
 mod guardian;
 mod handover;
 mod inspect;
@@ -47,6 +48,7 @@ pub use cgroup::{ControlGroup, ControlGroupError};
 pub use child::{Child, Exit, SignalError, Usage, WaitError};
 pub use command::{Command, Stdio};
 pub use cpus::{AllowedCpusError, CpuSet, ParseCpuSetError};
+pub use fatal::{FATAL_SIGNALS, FatalPart, FatalSignals, FatalSignalsError};
 pub use guardian::Guardian;
 #[doc(hidden)]
 pub use handover::BEFORE_MAIN;
