@@ -219,6 +219,13 @@ impl ProcessFailure {
         self.error_file_data.as_ref()?.traceback.as_deref()
     }
 
+    /// The message, if the worker left one or the launcher knows better: not one that only says how it ended.
+    pub(crate) fn own_message(&self) -> Option<&str> {
+        let recorded = || Some(self.error_file_data.as_ref()?.message.as_str());
+        let message = self.note.as_deref().or_else(recorded)?.trim();
+        (!message.is_empty() && message != exit_message(self.exit, self.pid)).then_some(message)
+    }
+
     /// What counts for the order of failures, for the worker of this rank.
     #[must_use]
     pub fn order(&self, rank: usize) -> FailureOrder {

@@ -29,7 +29,7 @@ pub(crate) fn group_equal<'a>(failures: &[&'a RankFailure]) -> Vec<Group<'a>> {
     let mut known = HashMap::new();
     for one in ordered {
         let failure = &one.failure;
-        let message = failure.error_file_data.as_ref().map(|data| data.message.trim());
+        let message = failure.own_message();
         let key = (&one.role, failure.kind, failure.exit, message, failure.error_file_problem.as_deref());
         let at = *known.entry(key).or_insert(groups.len());
         match groups.get_mut(at) {

@@ -92,7 +92,7 @@ impl<'a> Report<'a> {
         } else {
             write!(f, ": {}", failure.exit)?;
         }
-        if let Some(message) = own_message(failure) {
+        if let Some(message) = failure.own_message() {
             write!(f, ": {}", escape::first_line(message, SHORT_MESSAGE))?;
         } else if is_out_of_memory(failure) {
             f.write_str(": probably out of memory")?;
@@ -134,18 +134,22 @@ impl<'a> Report<'a> {
 
     /// Message, traceback, last lines of stderr: whatever of them there is, or how to get them.
     fn reason(&self, f: &mut impl Write, failure: &ProcessFailure) -> fmt::Result {
-        let message = own_message(failure);
+        let message = failure.own_message();
         let traceback = failure.traceback();
         if let Some(message) = message.filter(|message| !traceback.is_some_and(|text| text.contains(message))) {
             block(f, "message", message)?;
         }
         if let Some(traceback) = traceback {
-            return block(f, "traceback", traceback);
+            block(f, "traceback", traceback)?;
+            // Of a signal the traceback tells nothing; the program or its libraries may have.
+            if failure.exit.signal().is_none() || failure.stopped {
+                return Ok(());
+            }
         }
         if !failure.stderr_tail.is_empty() {
             return block(f, "last lines of stderr", &failure.stderr_tail.join("\n"));
         }
-        if message.is_none() {
+        if message.is_none() && traceback.is_none() {
             block(f, "hint", &hint(failure))?;
         }
         Ok(())
@@ -189,7 +193,7 @@ impl<'a> Report<'a> {
             many => write!(f, " ({many} workers)")?,
         }
         write!(f, ": {}", failure.exit)?;
-        if let Some(message) = own_message(failure) {
+        if let Some(message) = failure.own_message() {
             write!(f, ": {}", escape::first_line(message, SHORT_MESSAGE))?;
         }
         let (first_at, of) = match group.members.len() {
@@ -226,13 +230,6 @@ impl fmt::Display for Report<'_> {
         self.others(f)?;
         self.collateral(f)
     }
-}
-
-/// The message, if the worker left one or the launcher knows better: not one that was made up from its exit.
-fn own_message(failure: &ProcessFailure) -> Option<&str> {
-    let recorded = || Some(failure.error_file_data.as_ref()?.message.as_str());
-    let message = failure.note.as_deref().or_else(recorded)?.trim();
-    (!message.is_empty()).then_some(message)
 }
 
 fn exit_code(failure: &ProcessFailure) -> String {

@@ -50,9 +50,7 @@ fn no_error_file_costs_more_than_4_mib_whatever_it_holds() {
     };
     let nested = "[".repeat(MAX_ERROR_FILE_BYTES / 2 - 20);
     let table: Vec<(&str, bool, Vec<u8>)> = vec![
-        ("a long message", true, fill(r#"{"message": ""#, "x", r#""}"#)),
         ("a long message of escapes", true, fill(r#"{"message": ""#, r"\u0041", r#""}"#)),
-        ("a long message of two-byte characters", true, fill(r#"{"message": ""#, "é", r#""}"#)),
         (
             "a long traceback",
             true,
@@ -61,11 +59,8 @@ fn no_error_file_costs_more_than_4_mib_whatever_it_holds() {
         ("a long key", true, fill(r#"{""#, r"\u0041", r#"": 1, "message": "m"}"#)),
         ("many keys", true, fill("{", r#""message":"x","#, r#""message": "m"}"#)),
         ("a long list", true, fill(r#"{"message": {"message": "m", "x": ["#, "0,", "0]}}")),
-        ("a long number", true, fill(r#"{"timestamp": 1"#, "0", r#", "message": "m"}"#)),
         ("deep nesting", false, format!(r#"{{"x": {nested}{}}}"#, nested.replace('[', "]")).into_bytes()),
-        ("many open brackets", false, vec![b'['; MAX_ERROR_FILE_BYTES]),
         ("binary", false, (0..MAX_ERROR_FILE_BYTES).map(|at| (at * 7 % 256) as u8).collect()),
-        ("cut off", false, fill(r#"{"message": ""#, r"\u0041", "")),
         ("20 MB", false, vec![b' '; 20_000_000]),
     ];
     let dir = tempfile::tempdir().unwrap();

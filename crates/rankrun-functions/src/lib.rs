@@ -30,7 +30,7 @@
 //! worker whose it is. A `Vec<u8>` goes over as it is, at the speed of a copy and with no second copy in the launcher's memory;
 //! bytes inside of another value are several times as fast with `#[serde(with = "serde_bytes")]` as without.
 //!
-//! An `Err` or a panic is recorded in the worker's error file ([`rankrun_errors::record`]) with its sources or its backtrace.
+//! An `Err`, a panic or a fatal signal is recorded in the worker's error file ([`record`]) with its sources or its backtrace.
 //! The exit code is 0, or 1 after an `Err`, 101 after a panic, as of a `main`; `std::process::exit(n)` is exit code n.
 
 #![forbid(unsafe_code)]
@@ -39,12 +39,14 @@ mod call;
 mod codec;
 mod files;
 mod function;
+mod record;
 mod registry;
 mod value;
 mod worker;
 
 pub use call::{CallError, Callable, FunctionCall, PreparedCall, refuse_undispatched};
 pub use function::{Fallible, Function, ReturnsResult, ReturnsValue, Wrapped, returns_result};
+pub use record::{record, record_main};
 pub use registry::LookUpError;
 pub use value::{NoReturnValue, ReturnSlot, ReturnValue, ReturnValueError};
 pub use worker::init;

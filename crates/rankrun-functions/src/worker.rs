@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::prctl::set_name;
 use nix::unistd::{getpid, gettid};
-use rankrun_errors::record_boxed;
 use rankrun_process::{BEFORE_MAIN, Handover, HandoverError, take_handover};
 use serde::Serialize;
 
 use crate::Function;
 use crate::codec;
 use crate::files::{ArgumentsFile, ResultFile, Span, State};
+use crate::record::record_boxed;
 use crate::registry::{AssignmentError, FUNCTIONS, assigned};
 
 /// The exit code of a worker whose function returns an error, as that of a `main` that does.

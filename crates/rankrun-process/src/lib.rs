@@ -4,7 +4,7 @@
 //! process and its process group, held by pidfd), [`SignalWatcher`] (signals to this program as a readable file
 //! descriptor), [`Tree`] (what a group's processes started and left), [`ControlGroup`] (which holds them together, where one
 //! can be had), [`Guardian`] (ends what is left when this program is killed), [`Handover`] (what a program gives itself when
-//! it is executed again), [`ProcessState`] (what a process does now).
+//! it is executed again), [`ProcessState`] (what a process does now), [`FatalSignals`] (what this program leaves when it crashes).
 //! It is the only crate of rankrun with `unsafe` code, and each block says why it is sound.
 //! Not here: what a group of workers should do when one of them ends (`rankrun-context`), and log files.
 //!

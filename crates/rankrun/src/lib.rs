@@ -49,7 +49,7 @@
 //! and progress bars.
 //!
 //! **Errors of workers.** Each worker gets a path in `TORCHELASTIC_ERROR_FILE`. What torch's, TensorPlay's or our own
-//! [`record`] writes there becomes the failure's message and traceback.
+//! [`record`] writes there becomes the failure's message and traceback; [`record`] also catches panics and fatal signals.
 //!
 //! **Functions.** An [`Entrypoint::function`] runs a function of this program in each worker, with arguments that the
 //! compiler checks. It is registered with [`entrypoint!`]; `main` begins with [`init`], where the worker, which is this
@@ -92,11 +92,11 @@ pub use rankrun_context::{
     StalledProcess, StartError, StartHint, Stdin, StopOrder, StopPolicy, StopReason, WaitError, WorkerReport,
 };
 pub use rankrun_errors::{
-    ChildFailedError, ErrorHandler, NoFailuresError, ProcessFailure, SignalException, record, record_main,
+    ChildFailedError, ErrorHandler, MemoryKills, NoFailuresError, ProcessFailure, SignalException,
 };
 pub use rankrun_functions::{
-    CallError, Callable, Function, FunctionCall, LookUpError, ReturnValue, ReturnValueError, entrypoint, init,
-    returns_result,
+    CallError, Callable, Function, FunctionCall, LookUpError, ReturnValue, ReturnValueError, entrypoint, init, record,
+    record_main, returns_result,
 };
 pub use rankrun_logs::{
     ColorChoice, Consoles, DefaultLogsSpecs, Env, LineFilter, LineFilterError, LogSize, LogsDest, LogsError, LogsSpecs,
