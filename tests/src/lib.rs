@@ -27,6 +27,12 @@ pub fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
 }
 
+/// A job script or manifest of `docs/jobs`.
+#[must_use]
+pub fn job_script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/jobs").join(name)
+}
+
 /// Whether Python 3 is there; if not, says in one line that `what` is skipped.
 #[must_use]
 pub fn has_python(what: &str) -> bool {

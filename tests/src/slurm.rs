@@ -139,12 +139,30 @@ impl Slurm {
     /// When Slurm refuses, or it does not end in time.
     #[track_caller]
     pub fn requeue(&self) {
-        let id = self.batch.as_deref().expect("a batch job");
-        slurm("scontrol", ["requeue", id]);
+        slurm("scontrol", ["requeue", self.id()]);
+        self.run_again();
+    }
+
+    /// Waits until a job of [`sbatch`](Self::sbatch) is in the queue again, and lets it run at once.
+    ///
+    /// # Panics
+    /// When that does not happen in time.
+    #[track_caller]
+    pub fn run_again(&self) {
+        let id = self.id();
         let state = || slurm("squeue", ["--noheader", "--format=%t", "--job", id]).stdout_text();
         eventually("the job waits again", LIMIT, || state().trim() == "PD");
         // It would wait for minutes else.
         slurm("scontrol", ["update", &format!("JobId={id}"), "StartTime=now"]);
+    }
+
+    /// The id of a job of [`sbatch`](Self::sbatch).
+    ///
+    /// # Panics
+    /// When it is none.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.batch.as_deref().expect("a batch job")
     }
 
     /// The values of a variable in the job's processes, on all nodes.

@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use rankrun::Signal;
 use rankrun_testkit::{Launcher, Running, binary, eventually};
-use rankrun_tests::{LIMIT, has, has_python, program};
+use rankrun_tests::{LIMIT, has, has_python, job_script, program};
 use tempfile::TempDir;
 
 const MASTER: &str = "--master-addr=127.0.0.1";
@@ -16,17 +17,22 @@ fn has_mpirun(what: &str) -> bool {
     has(what, "there is no mpirun of Open MPI", &["sh", "-c", is_open_mpi])
 }
 
-/// `mpirun` over two hosts with `per_host` processes each of this command, in which `{NAME}` is a file in the directory.
-fn mpirun(files: &TempDir, per_host: usize, options: &[&str], command: &[&str]) -> Running {
+/// A remote shell that drops the host's name.
+fn remote_shell(files: &TempDir) -> PathBuf {
     let shell = files.path().join("remote-shell");
     fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").expect("a script can be written");
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    shell
+}
+
+/// `mpirun` over two hosts with `per_host` processes each of this command, in which `{NAME}` is a file in the directory.
+fn mpirun(files: &TempDir, per_host: usize, options: &[&str], command: &[&str]) -> Running {
     let hosts = format!("one:{per_host},two:{per_host}");
     let launcher = Launcher::new("mpirun")
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
         .args(["--mca", "plm_rsh_agent"])
-        .arg(&shell)
+        .arg(remote_shell(files))
         .args(["--host", &hosts, "--map-by", &format!("ppr:{per_host}:node"), "--bind-to", "none"])
         .args(options);
     let put = |text: &&str| {
@@ -110,4 +116,23 @@ fn what_mpirun_does_not_say_must_be_given_and_more_than_one_process_on_a_host_is
         assert!(words.iter().all(|word| output.stderr_text().contains(word)), "{words:?}: {output}");
         assert!(!files.path().join("up").exists());
     }
+}
+
+#[test]
+fn the_documented_script_runs_one_rankrun_on_each_host_and_says_who_failed() {
+    if !has_mpirun("docs/jobs/mpirun.sh") {
+        return;
+    }
+    let files = tempfile::tempdir().unwrap();
+    let directory = binary("rankrun-cli", "rankrun").parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap();
+    let path = std::env::join_paths(std::iter::once(directory).chain(std::env::split_paths(&path))).unwrap();
+    let launcher =
+        Launcher::new("sh").arg(job_script("mpirun.sh")).args(["sh", "-c", "[ $RANK = 3 ] || exec sleep 600; exit 7"]);
+    let launcher = launcher.env("PATH", path).env("HOSTS", "one,two").env("MASTER", "127.0.0.1").env("WORKERS", "2");
+    let launcher = launcher.env("GRACE", "2").env("LOGS", files.path().join("logs")).current_dir(files.path());
+    let launcher = launcher.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let output = launcher.env("OMPI_MCA_plm_rsh_agent", remote_shell(&files)).run_with_timeout(LIMIT);
+    assert_eq!(output.code, Some(7), "{output}");
+    assert!(output.stdout_text().contains("FAILED, exit code 7: rank 3 on node 1"), "{output}");
 }

@@ -239,7 +239,8 @@ mod tests {
                 "attempt": 0, "state": "FAILED", "started": "2026-12-01T10:00:00Z", "ended": "2026-12-01T10:15:30Z",
                 "workers": [
                     {"rank": 2 * node, "local_rank": 0, "cause": "collateral", "ended": format!("{SECOND}.000Z")},
-                    {"rank": 2 * node + 1, "local_rank": 1, "cause": "root", "ended": time, "exit": exit, "message": "why"},
+                    {"rank": 2 * node + 1, "local_rank": 1, "cause": "root", "ended": time, "exit": exit, "message": "why",
+                     "stderr": "attempt_0/1/stderr.log"},
                 ],
             }]);
             change(record);
@@ -363,6 +364,7 @@ First failure:
   node:       5 (host5)
   rank:       11 (local rank 1)
   end:        exit code 7
+  stderr:     node_5/attempt_0/1/stderr.log
   message:    why
   note:       times are those of each host's clock
 "

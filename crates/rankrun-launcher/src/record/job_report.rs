@@ -34,7 +34,8 @@ impl fmt::Display for JobRecord {
             writeln!(f)?;
         }
         if let Some(failure) = &self.first_failure {
-            write!(f, "\nFirst failure:\n{failure}")?;
+            writeln!(f, "\nFirst failure:")?;
+            failure.details(f, if self.nodes > 1 { format!("node_{}/", failure.node_rank) } else { String::new() })?;
             if self.nodes > 1 {
                 writeln!(f, "  note:       times are those of each host's clock")?;
             }
@@ -101,10 +102,9 @@ impl JobFailure {
             (None, None) => format!("node {} ({host})", self.node_rank),
         }
     }
-}
 
-impl fmt::Display for JobFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// All that is known. `dir`: where the node's relative paths begin.
+    fn details(&self, f: &mut fmt::Formatter<'_>, dir: String) -> fmt::Result {
         writeln!(f, "  time:       {}", time::text(self.time))?;
         writeln!(f, "  node:       {} ({})", self.node_rank, escape_line(&self.host))?;
         if let Some(error) = &self.error {
@@ -121,7 +121,8 @@ impl fmt::Display for JobFailure {
             [("error file:", &worker.error_file), ("stdout:", &worker.stdout), ("stderr:", &worker.stderr)]
         {
             if let Some(path) = path {
-                writeln!(f, "  {name:11} {}", escape_line(path))?;
+                let dir = if path.starts_with('/') { "" } else { &dir };
+                writeln!(f, "  {name:11} {dir}{}", escape_line(path))?;
             }
         }
         if let Some(message) = worker.message.as_deref().filter(|message| !message.is_empty()) {
