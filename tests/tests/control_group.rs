@@ -87,7 +87,8 @@ fn there_is_none_and_no_word_about_it_for_a_user_who_may_not_make_one() {
     open(dir.path()).unwrap();
     let program = dir.path().join("rankrun");
     std::fs::copy(rankrun_testkit::binary("rankrun-cli", "rankrun"), &program).unwrap();
-    let launcher = Launcher::new("setpriv").args(&as_nobody[1..]).arg(&program).env_remove(NO_CGROUP);
+    let launcher =
+        Launcher::new("setpriv").args(&as_nobody[1..]).arg(&program).env_remove(NO_CGROUP).env("OMP_NUM_THREADS", "1");
     let launcher = launcher.env("TMPDIR", dir.path()).args(["-n", "2", "grep", "^0::", "/proc/self/cgroup"]);
     let output = launcher.run_with_timeout(LIMIT);
     assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), ""), "{output}");
