@@ -152,8 +152,8 @@ impl Slurm {
         let id = self.id();
         let state = || slurm("squeue", ["--noheader", "--format=%t", "--job", id]).stdout_text();
         eventually("the job waits again", LIMIT, || state().trim() == "PD");
-        // It would wait for minutes else.
-        slurm("scontrol", ["update", &format!("JobId={id}"), "StartTime=now"]);
+        // It would wait for minutes else; what it was started with before counts as revoked for a second.
+        slurm("scontrol", ["update", &format!("JobId={id}"), "StartTime=now+2"]);
     }
 
     /// The id of a job of [`sbatch`](Self::sbatch).

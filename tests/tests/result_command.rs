@@ -66,7 +66,10 @@ fn of_several_nodes_the_first_failing_rank_of_the_job_is_named() {
     assert_eq!(result(&["--exit-code", path(dir.path())]).code, Some(125), "it is not over");
 
     let script = "[ $LOCAL_RANK = 0 ] || exec sleep 600; exit 9";
-    assert_eq!(node(dir.path(), 1, &["sh", "-c", script]).wait_timeout(LIMIT).code, Some(9));
+    let output = node(dir.path(), 1, &["sh", "-c", script]).wait_timeout(LIMIT);
+    assert_eq!(output.code, Some(9), "{output}");
+    let said = output.stderr_text();
+    assert!(said.contains("FAILED: rank 2 (local rank 0, ") && said.contains("rank 3: stopped by rankrun"), "{output}");
     // What an engine does then.
     first.signal(Signal::TERM);
     assert_eq!(first.wait_timeout(LIMIT).code, Some(143));

@@ -41,7 +41,9 @@ fn a_job_that_succeeds_exits_0_and_one_of_which_nothing_started_as_srun_does() {
     let mut job =
         Slurm::sbatch(&[&export], &[job_script("slurm.sbatch").to_str().unwrap(), "--max-restarts=2", "true"]);
     let output = job.end();
-    assert_eq!(output.code, Some(2), "{output}");
+    // Slurm may end the second node before it has refused as well.
+    assert!(matches!(output.code, Some(2 | 143)), "{output}");
+    assert!(output.stdout_text().contains("--max-restarts 2 with 2 nodes"), "{output}");
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! Carrying out a [`Plan`]: run the attempts, report, clean up. Not here: how they are run (`rankrun-launcher`, `rankrun`).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rankrun::crates::errors::{get_error_handler, record_child_failure};
 use rankrun::{
-    Cause, ChildFailedError, DefaultLogsSpecs, Limit, Orphans, Placement, Resource, RunProcsResult, RunState, Signal,
-    StartProcessesError, WorkerGroup,
+    Cause, ChildFailedError, DefaultLogsSpecs, Limit, Orphans, Placement, ProcessFailure, Resource, RunProcsResult,
+    RunState, Signal, StartProcessesError, WorkerGroup,
 };
-use rankrun_launcher::{Attempt, Decision, EventFeed, Observer, Outcome, RecordState, RunEnd, Started, Verdict};
+use rankrun_launcher::{
+    Attempt, Decision, EventFeed, Observer, Outcome, RecordState, RunEnd, Started, Topology, Verdict,
+};
 
 use crate::console::{self, say};
 use crate::exit_code;
@@ -142,10 +145,10 @@ impl Observer for Console<'_> {
 
     fn ended(&mut self, attempt: &Attempt, next: &Decision) {
         self.records.ended(attempt, next);
-        warn(self.plan.role(), &attempt.result);
+        warn(self.plan, &attempt.result);
         let Decision::Restart { at } = next else { return };
         self.restarts += 1;
-        let failure = ChildFailedError::new(self.plan.role(), attempt.result.failures.clone());
+        let failure = ChildFailedError::new(self.plan.role(), failures(self.plan.topology(), &attempt.result));
         let failure = failure.map(|error| error.with_host(host_name()).to_string()).unwrap_or_default();
         let what = failure.lines().next().unwrap_or("the group failed");
         let pause = at.saturating_duration_since(std::time::Instant::now()).as_secs_f64();
@@ -176,19 +179,20 @@ fn with_open_files(placement: &Placement, open_files: Option<(Limit, Limit)>) ->
 }
 
 /// Tells what is wrong beside the workers' failures.
-fn warn(role: &str, result: &RunProcsResult) {
+fn warn(plan: &rankrun_launcher::Plan, result: &RunProcsResult) {
     for warning in &result.warnings {
         log::warn!("{warning}");
     }
     for (local_rank, worker) in result.workers.iter().filter(|(_, worker)| worker.cause == Cause::Abandoned) {
         let pid = worker.pid.unwrap_or(0);
-        say(&format!("rank {local_rank} (pid {pid}), or a process of its group, is still there after SIGKILL"));
+        let rank = plan.topology().rank(local_rank);
+        say(&format!("rank {rank} (pid {pid}), or a process of its group, is still there after SIGKILL"));
     }
     for (pid, name) in &result.left_behind {
         say(&format!("process {pid} ({name}), which a worker had started, is still there after SIGKILL"));
     }
     if let Some(stall) = &result.stall {
-        console::print(&stall_report(role, &host_name(), stall));
+        console::print(&stall_report(plan.role(), &host_name(), stall));
     }
 }
 
@@ -198,14 +202,19 @@ fn report(plan: &rankrun_launcher::Plan, outcome: &Outcome, color: bool) -> u8 {
         say(&format!("stopped by {signal} before the next attempt"));
         return exit_code::of_signal(signal);
     }
-    let code = report_attempt(plan.role(), &outcome.last().result, outcome.signal, color);
+    let code = report_attempt(plan, &outcome.last().result, outcome.signal, color);
     if plan.restart().max_restarts > 0 && outcome.last().result.state == RunState::Failed {
         say(&format!("not started again: {}", outcome.verdict));
     }
     code
 }
 
-fn report_attempt(role: &str, result: &RunProcsResult, signal: Option<Signal>, color: bool) -> u8 {
+/// The failures by the workers' ranks in the job.
+fn failures(topology: &Topology, result: &RunProcsResult) -> BTreeMap<usize, ProcessFailure> {
+    result.failures.iter().map(|(local_rank, failure)| (topology.rank(*local_rank), failure.clone())).collect()
+}
+
+fn report_attempt(plan: &rankrun_launcher::Plan, result: &RunProcsResult, signal: Option<Signal>, color: bool) -> u8 {
     match result.state {
         // A worker that had recorded its failure before is the reason, and is reported below.
         RunState::Failed if result.stall.is_some() && result.failures.is_empty() => exit_code::STALLED,
@@ -217,10 +226,12 @@ fn report_attempt(role: &str, result: &RunProcsResult, signal: Option<Signal>, c
             }
             None => exit_code::LAUNCHER_FAILED,
         },
-        RunState::Failed => match ChildFailedError::new(role, result.failures.clone()) {
+        RunState::Failed => match ChildFailedError::new(plan.role(), failures(plan.topology(), result)) {
             Ok(error) => {
                 let stopped = result.workers.iter().filter(|(_, worker)| worker.cause == Cause::Collateral);
-                let error = error.with_host(host_name()).with_stopped(stopped.map(|(local_rank, _)| local_rank));
+                let error = error
+                    .with_host(host_name())
+                    .with_stopped(stopped.map(|(local_rank, _)| plan.topology().rank(local_rank)));
                 console::print(&error.report().with_color(color).to_string());
                 // For the launcher above, if this one is a worker itself.
                 if let Err(error) = record_child_failure(&*get_error_handler(), &error) {
