@@ -1,4 +1,4 @@
-//! Job steps on the Slurm of `cargo xtask slurm-test`: [`has_slurm`], [`srun`], [`Slurm`]. Not here: that Slurm.
+//! Job steps on the Slurm of `cargo xtask slurm-test`: [`has_slurm`], [`slurm`], [`Slurm`]. Not here: that Slurm.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
