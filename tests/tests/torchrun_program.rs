@@ -81,6 +81,25 @@ fn arguments_in_the_environment_hold_unless_the_command_line_has_others() {
 }
 
 #[test]
+fn a_rankrun_within_a_worker_of_a_pod_does_not_take_the_pods_nodes_for_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = [("PET_NNODES", "2"), ("PET_NODE_RANK", "1"), ("PET_MASTER_ADDR", "job-0"), ("PET_MASTER_PORT", "23456")];
+    let rankrun = rankrun_testkit::binary("rankrun-cli", "rankrun").to_string_lossy().into_owned();
+    let shown = "echo $WORLD_SIZE $RANK $GROUP_RANK $MASTER_ADDR; test $MASTER_PORT != 23456";
+    let outer = ["-n", "2", "sh", "-c", "echo $WORLD_SIZE $RANK $GROUP_RANK $MASTER_ADDR $MASTER_PORT"];
+    let output = run_in(dir.path(), &outer, &pod);
+    assert_eq!(output.sorted_stdout_lines(), ["4 2 1 job-0 23456", "4 3 1 job-0 23456"], "{output}");
+    let inner = ["-n", "2", &rankrun, "-n", "1", "sh", "-c", shown];
+    let output = run_in(dir.path(), &inner, &pod);
+    assert_eq!(output.code, Some(0), "{output}");
+    assert_eq!(output.sorted_stdout_lines(), ["1 0 0 127.0.0.1", "1 0 0 127.0.0.1"], "{output}");
+    assert!(output.stderr_text().contains("is a worker of another launcher"), "{output}");
+    // What is typed is its own all the same.
+    let inner = ["-n", "1", &rankrun, "--nnodes", "1", "--master-port", "29555", "sh", "-c", "echo $MASTER_PORT"];
+    assert_eq!(run_in(dir.path(), &inner, &pod).stdout_text(), "29555\n");
+}
+
+#[test]
 fn workers_are_counted_by_gpus_and_else_by_cpus() {
     let host = tempfile::tempdir().unwrap();
     let root = |name: &str| host.path().join(name).to_str().unwrap().to_owned();

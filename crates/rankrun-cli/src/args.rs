@@ -353,6 +353,20 @@ mod tests {
     }
 
     #[test]
+    fn variables_about_nodes_are_not_a_workers_own() {
+        let environment =
+            [("PET_NNODES", "2"), ("PET_NODE_RANK", "1"), ("PET_RDZV_ID", "job"), ("PET_MAX_RESTARTS", "3")];
+        let taken = |environment: &[(&str, &str)]| {
+            let args = parsed_in(environment, &["a.py"]).unwrap();
+            (args.nodes.nnodes.is_some(), args.nodes.node_rank, args.rdzv_id, args.restarts.max_restarts)
+        };
+        assert_eq!(taken(&environment), (true, Some(1), Some("job".to_owned()), 3));
+        for variable in ["LOCAL_RANK", "TORCHELASTIC_RUN_ID", "RANKRUN_GROUP"] {
+            assert_eq!(taken(&[&environment[..], &[(variable, "0")]].concat()), (false, None, None, 3), "{variable}");
+        }
+    }
+
+    #[test]
     fn a_wrong_value_in_the_environment_is_told_with_the_variables_name() {
         for (name, value, words) in [
             ("PET_NPROC_PER_NODE", "many", &["PET_NPROC_PER_NODE", "'many'", "auto, cpu or gpu"][..]),

@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Arg, ArgAction, Command};
+use rankrun_launcher::{Env, worker_of_another};
 
 use crate::args::{Stop, one_line};
 
@@ -19,6 +20,19 @@ const OTHERS: &[(&str, &str)] = &[
     ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "shutdown-timeout"),
 ];
 
+/// The options about nodes. Within a worker their variables are about the nodes of the launcher that started it.
+const OF_NODES: &[&str] = &[
+    "nnodes",
+    "node-rank",
+    "master-addr",
+    "master-port",
+    "local-addr",
+    "rdzv-backend",
+    "rdzv-conf",
+    "rdzv-endpoint",
+    "rdzv-id",
+];
+
 /// A variable with the option that it stands for.
 struct Given<'a> {
     variable: String,
@@ -29,12 +43,15 @@ struct Given<'a> {
 
 /// The arguments in the environment, each checked so that what is wrong is told with the variable's name.
 ///
-/// Empty variables and names that are no option's do not count.
+/// Empty variables and names that are no option's do not count; nor, in a worker of another launcher, do those about nodes.
 pub(crate) fn arguments(
     command: &Command,
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Vec<OsString>, Stop> {
-    let mut given: Vec<Given<'_>> = environment.filter_map(|(name, value)| look_up(command, &name, value)).collect();
+    let environment: Env = environment.collect();
+    let is_worker = worker_of_another(&environment).is_some();
+    let found = environment.into_iter().filter_map(|(name, value)| look_up(command, &name, value));
+    let mut given: Vec<Given<'_>> = found.filter(|given| !(is_worker && OF_NODES.contains(&given.option))).collect();
     given.sort_by(|a, b| (a.variable.starts_with(PET), &a.variable).cmp(&(b.variable.starts_with(PET), &b.variable)));
     let mut arguments = Vec::new();
     for given in given {

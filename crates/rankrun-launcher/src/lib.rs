@@ -41,7 +41,7 @@ pub use restart::{
 pub use run::{Attempt, Observer, Outcome, RunError, Started, Watch};
 pub use topology::{
     DERIVED_PORTS, HostlistError, MAX_HOSTS, MAX_NODES, MasterPort, ParseTopologyChoiceError, STATIC_PORT, Topology,
-    TopologyArgs, TopologyChoice, TopologyError, TopologySource, compress, expand, gpus_per_node,
+    TopologyArgs, TopologyChoice, TopologyError, TopologySource, compress, expand, gpus_per_node, worker_of_another,
 };
 
 #[cfg(doctest)]

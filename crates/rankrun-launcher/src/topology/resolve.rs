@@ -46,6 +46,15 @@ pub(super) fn is_worker(vars: Vars<'_>) -> Option<&'static str> {
     OF_A_WORKER.into_iter().find(|name| vars.has(name))
 }
 
+/// The variable by which this environment is that of another launcher's worker; `None` if it is of none.
+///
+/// What such an environment says of nodes, `PET_NNODES` and the like, is the other launcher's: [`Topology::resolve`] leaves
+/// it aside, and so must who makes arguments of variables.
+#[must_use]
+pub fn worker_of_another(env: &Env) -> Option<&'static str> {
+    is_worker(Vars(env))
+}
+
 impl Topology {
     /// Finds how the job is laid out. Pure: of the arguments, this environment and this host's name alone.
     ///
