@@ -12,9 +12,10 @@ use rankrun_types::{PerRank, env};
 
 use crate::error::LogsError;
 use crate::latest::{self, LATEST};
-use crate::made::{Made, PRIVATE, SHARED};
+use crate::made::{Made, SHARED};
 use crate::run_info::RUN_INFO;
 use crate::specs::{Env, LogsDest, LogsSpecs};
+use crate::temporary;
 
 /// The run id where the workers' environment has none, as torchrun has it.
 pub const DEFAULT_RUN_ID: &str = "none";
@@ -95,7 +96,8 @@ struct Run {
 impl DefaultLogsSpecs {
     /// Logs under `log_dir`, which is made when it is needed.
     ///
-    /// Without one, a temporary directory `rankrun_<random>` with mode 0700 is used; those of its directories that are
+    /// Without one, a temporary directory `rankrun_<random>` with mode 0700 is used, where `TMPDIR` says, else in the first of
+    /// `/tmp`, `/var/tmp` and the current directory that takes it, as in Python's `tempfile`; those of its directories that are
     /// empty when this object is dropped, and it itself if no file is in it, are removed then. A relative path counts from the
     /// directory that is current when [`reify`](LogsSpecs::reify) is called.
     #[must_use]
@@ -211,9 +213,9 @@ impl DefaultLogsSpecs {
     }
 
     /// The log directory, made if it is missing.
-    fn base(&self, made: &mut Made) -> Result<PathBuf, LogsError> {
+    fn base(&self, made: &mut Made, warnings: &mut Vec<String>) -> Result<PathBuf, LogsError> {
         let Some(log_dir) = &self.log_dir else {
-            return made.unique(&std::env::temp_dir(), "rankrun_", PRIVATE);
+            return temporary::directory(made, warnings);
         };
         let path =
             std::path::absolute(log_dir).map_err(|source| LogsError::Create { path: log_dir.clone(), source })?;
@@ -273,7 +275,7 @@ impl LogsSpecs for DefaultLogsSpecs {
         // What somebody removed in the meantime is made again.
         let base = match state.base.as_ref().filter(|(path, _)| path.is_dir()) {
             Some((path, _)) => path.clone(),
-            None => self.base(&mut base_made)?,
+            None => self.base(&mut base_made, &mut state.warnings)?,
         };
         // Dropped before `base_made` where a step fails, so inner directories go first.
         let mut made = Made::default();

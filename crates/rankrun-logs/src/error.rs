@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
+use crate::temporary::listed;
+
 /// Log directories or files could not be made or removed.
 ///
 /// Its text is one line with the path and the error number.
@@ -32,6 +34,17 @@ pub enum LogsError {
         /// The directory; `<run id>_*` stands for a name that was to be found.
         path: PathBuf,
         /// Why.
+        source: io::Error,
+    },
+    /// No place for a temporary directory takes one.
+    #[error(
+        "cannot create a directory for logs and error files in {}: {source}; set TMPDIR or a log directory",
+        listed(places)
+    )]
+    NoTemporary {
+        /// The places that were tried, in their order.
+        places: Vec<PathBuf>,
+        /// What was wrong with the first.
         source: io::Error,
     },
     /// A log file could not be opened for the worker.

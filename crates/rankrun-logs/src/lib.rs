@@ -37,6 +37,7 @@ mod sparse;
 mod specs;
 mod splitter;
 mod tail;
+mod temporary;
 mod utc;
 
 pub use default_specs::{DEFAULT_RUN_ID, DefaultLogsSpecs};
