@@ -111,7 +111,12 @@ impl Family {
     pub(crate) fn find(&mut self, running: &[u32]) -> io::Result<bool> {
         self.remember_strays();
         let left = if running.is_empty() { self.tree.is_left() } else { None };
-        self.strays = if left == Some(false) { Vec::new() } else { self.tree.members(running)? };
+        self.strays = match left {
+            Some(false) => Vec::new(),
+            // Those whom nothing names are still ended with their control group.
+            Some(true) => self.tree.members(running).unwrap_or_default(),
+            None => self.tree.members(running)?,
+        };
         // Where only a search can tell, one that finds nothing is done twice: a host that forks without end can hide a
         // process that is just being made.
         if left.is_none() && self.strays.is_empty() {

@@ -56,6 +56,9 @@ impl ProcessState {
     /// What the process does now; `None` if there is none. A number is no identity: the caller knows that it is the one.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
+        if !table::has_our_pids() {
+            return None;
+        }
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
         let (entry, ticks) = (table::parse(pid, &stat)?, cpu_ticks(&stat)?);
         let age = uptime().map_or(Duration::ZERO, |uptime| uptime.saturating_sub(of_ticks(entry.start_time)));

@@ -1,7 +1,11 @@
 //! The process table, as /proc shows it: [`Entry`], [`entries`], [`group_members`]. Not here: signalling what is found.
+//!
+//! A /proc of another PID namespace (`unshare --pid` without `--mount-proc`) has other numbers for the same processes, so
+//! nothing is read from it.
 
 use std::fs;
 use std::io;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long at most to wait for a process to get through execve(2), which a dead file server can hold up.
@@ -23,6 +27,9 @@ pub(crate) struct Entry {
 impl Entry {
     /// Reads the entry of a process; `None` if there is none.
     pub(crate) fn of(pid: u32) -> Option<Self> {
+        if !has_our_pids() {
+            return None;
+        }
         parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -35,14 +42,28 @@ impl Entry {
 /// All processes at this moment. One that ends meanwhile may be missing, one that starts too.
 ///
 /// # Errors
-/// As opening /proc, which may not be mounted.
+/// As opening /proc, which may not be mounted, or be another PID namespace's.
 pub(crate) fn entries() -> io::Result<impl Iterator<Item = Entry>> {
     Ok(pids()?.filter_map(Entry::of))
 }
 
 fn pids() -> io::Result<impl Iterator<Item = u32>> {
+    if !has_our_pids() {
+        return Err(io::Error::other("it shows another PID namespace"));
+    }
     let names = fs::read_dir("/proc")?.flatten();
     Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
+}
+
+/// Whether the numbers in /proc are those by which this process knows others. Asked once.
+pub(crate) fn has_our_pids() -> bool {
+    static OURS: OnceLock<bool> = OnceLock::new();
+    *OURS.get_or_init(|| {
+        // See proc(5): the number that the reader has in the PID namespace of that mount. Without one there is nothing to
+        // mistake.
+        let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+        own.is_none_or(|own: u32| own == std::process::id())
+    })
 }
 
 /// A moment after which processes are looked for, so that a host's many older ones need not be read.
@@ -67,7 +88,7 @@ const MARGIN: u64 = 1000;
 impl Epoch {
     /// From now on; `None` where /proc does not tell.
     pub(crate) fn now() -> Option<Self> {
-        Some(Self { last_pid: last_pid()?, forks: forks()? })
+        has_our_pids().then_some(Self { last_pid: last_pid()?, forks: forks()? })
     }
 
     /// The same moment in another process; `None` if the text is none.
@@ -144,6 +165,9 @@ pub(crate) fn group_members(pgid: u32) -> impl Iterator<Item = u32> {
 
 /// The children of this process, zombies too; `None` where the kernel does not list them.
 pub(crate) fn own_children() -> Option<Vec<u32>> {
+    if !has_our_pids() {
+        return None;
+    }
     let mut children = Vec::new();
     for task in fs::read_dir("/proc/self/task").ok()?.flatten() {
         match fs::read_to_string(task.path().join("children")) {

@@ -59,6 +59,25 @@ impl Member {
         member.is_same().then_some(member)
     }
 
+    /// Takes hold of a process of the control group where /proc tells nothing about it.
+    fn hold_listed(pid: u32, group: &ControlGroup) -> Option<Self> {
+        if !sys::has_pidfd() {
+            return None;
+        }
+        let pidfd = Some(sys::pidfd_open(pid).ok()?);
+        // Whoever has the number now is in the group. If that is not the one that is held, the one that is held has ended.
+        let unknown = || Entry {
+            pid,
+            name: "name unknown".to_owned(),
+            state: '?',
+            parent: 0,
+            group: 0,
+            session: 0,
+            start_time: 0,
+        };
+        group.pids().contains(&pid).then(|| Self { entry: unknown(), pidfd })
+    }
+
     fn is_same(&self) -> bool {
         Entry::of(self.entry.pid).is_some_and(|now| now.start_time == self.entry.start_time)
     }
@@ -201,10 +220,21 @@ impl Tree {
     /// Reads the environment of every process that is newer than the tree and that this user may read; about twenty
     /// microseconds each. What is started meanwhile by a member may be missing: look again after signalling.
     ///
+    /// Where /proc is another PID namespace's, those that the control group lists.
+    ///
     /// # Errors
-    /// As reading /proc.
+    /// As reading /proc; it is another PID namespace's, and there is no control group.
     pub fn members(&self, except: &[u32]) -> io::Result<Vec<Member>> {
         let own = std::process::id();
+        if let (false, Some(group)) = (table::has_our_pids(), &self.control_group) {
+            let is_found = |pid: &u32| *pid != own && !self.strangers.contains(pid) && !except.contains(pid);
+            return Ok(group
+                .pids()
+                .into_iter()
+                .filter(is_found)
+                .filter_map(|pid| Member::hold_listed(pid, group))
+                .collect());
+        }
         let mut buffer = Vec::new();
         let (mut found, mut others) = (BTreeMap::new(), Vec::new());
         // Each is judged when it is read: later it may be gone, and what it started not yet there to be read.
