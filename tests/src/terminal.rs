@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use nix::pty::{Winsize, openpty};
 use rankrun_testkit::try_eventually;
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::LIMIT;
 
@@ -69,13 +70,19 @@ impl Terminal {
     }
 }
 
-/// A pseudo-terminal that nobody reads: keep the first, write to the second.
+/// A pseudo-terminal that nobody reads: keep the first, write to the second. Programs get neither unless they are given it.
 ///
 /// # Panics
 /// When there is none to be had.
 #[must_use]
 pub fn pair() -> (OwnedFd, OwnedFd) {
-    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = openpty(Some(&size), None).expect("a pseudo-terminal");
-    (pty.master, pty.slave)
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let make = || {
+        let master = openpt(flags)?;
+        unlockpt(&master)?;
+        tcsetwinsize(&master, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })?;
+        let slave = ioctl_tiocgptpeer(&master, flags)?;
+        Ok::<_, rustix::io::Errno>((master, slave))
+    };
+    make().expect("a pseudo-terminal")
 }

@@ -1,5 +1,7 @@
 //! rankrun as PID 1 of a PID namespace, as in a container without an init.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal as NixSignal;
 use rankrun_testkit::{Launcher, binary, children_of, eventually};
 use rankrun_tests::{Group, LIMIT, Pidfds, Script, has, signal_to, with_and_without_pidfds, worker};
@@ -8,6 +10,9 @@ with_and_without_pidfds!(
     the_exit_code_is_right,
     orphans_are_reaped,
     a_stop_signal_ends_the_job,
+    a_second_stop_signal_kills_what_does_not_listen,
+    restarts_leave_no_zombies,
+    a_table_of_other_processes_is_not_taken_for_its_own,
     daemons_end_with_the_job,
 );
 
@@ -66,4 +71,57 @@ fn daemons_end_with_the_job(pidfds: Pidfds) {
     let output = group.end();
     assert_eq!(output.code, Some(0), "{output}");
     assert!(group.file("told").exists(), "it had the death signal; the namespace's end alone would kill it");
+}
+
+fn a_second_stop_signal_kills_what_does_not_listen(pidfds: Pidfds) {
+    for (signal, code) in [(NixSignal::SIGTERM, 143), (NixSignal::SIGINT, 130)] {
+        let script = "ignore TERM ignore INT daemon [ ignore TERM ignore INT touch {d} hang ] touch {ready} hang";
+        let Some(mut group) = start(pidfds, 2, &["--shutdown-timeout", "600"], worker(script)) else { return };
+        group.wait_for_files(&["d", "ready"]);
+        let one = inside(&group);
+        signal_to(one, signal);
+        // The second counts as one when the first was taken: it is, once the workers have it.
+        eventually("the first signal was taken", LIMIT, || caught_up(one, signal));
+        signal_to(one, signal);
+        let output = group.end();
+        assert_eq!(output.code, Some(code), "{output}");
+    }
+}
+
+/// Whether a signal to this process is not pending any more.
+fn caught_up(pid: i32, signal: NixSignal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut masks = status.lines().filter_map(|line| line.strip_prefix("ShdPnd:\t").or(line.strip_prefix("SigPnd:\t")));
+    masks.all(|mask| u64::from_str_radix(mask, 16).is_ok_and(|mask| mask & (1 << (signal as u64 - 1)) == 0))
+}
+
+fn restarts_leave_no_zombies(pidfds: Pidfds) {
+    let script = "if [ $TORCHELASTIC_RESTART_COUNT != 2 ]; then (setsid {W} exit 0 &) ; env -i setsid {W} hang & exit 5; fi; \
+                  exec {W} touch {ready} wait-for {go} exit 0";
+    let Some(mut group) = start(pidfds, 1, &["--max-restarts", "2"], Script::Shell(script)) else { return };
+    group.wait_for_files(&["ready"]);
+    let one = inside(&group);
+    // The worker and the guardian.
+    eventually("nothing of earlier attempts is left", LIMIT, || children_of(one).len() == 2);
+    group.touch("go");
+    let output = group.end();
+    assert_eq!(output.code, Some(0), "{output}");
+}
+
+fn a_table_of_other_processes_is_not_taken_for_its_own(pidfds: Pidfds) {
+    // Without --mount-proc, /proc has the numbers of the namespace outside.
+    let check = ["unshare", "--pid", "--fork", "true"];
+    if !has("a /proc of another namespace", "no PID namespace can be made", &check) {
+        return;
+    }
+    let launcher = || pidfds.apply(Launcher::new(check[0]).args(&check[1..3]).arg(binary("rankrun-cli", "rankrun")));
+    let script = "setsid {W} touch {d} hang & until test -e {d}; do sleep 0.01; done; exit 5";
+    let mut group = Group::start_as(launcher(), 2, &[], Script::Shell(script));
+    let output = group.end();
+    assert_eq!(output.code, Some(5), "{output}");
+    // Nobody was waited for that is somebody else.
+    assert!(output.elapsed < Duration::from_secs(20), "{output}");
+    let mut group = Group::start_as(launcher(), 2, &[], Script::Shell("exit 0"));
+    let output = group.end();
+    assert_eq!((output.code, output.elapsed < Duration::from_secs(20)), (Some(0), true), "{output}");
 }

@@ -90,7 +90,7 @@ const LIBRARY: &[&str] = &[
 
 /// Others' crates that may be used in tests, examples and benches besides.
 const DEV: &[&str] =
-    &["assert_cmd", "criterion", "env_logger", "expect-test", "proptest", "saphyr", "tokio", "trybuild"];
+    &["assert_cmd", "criterion", "env_logger", "expect-test", "proptest", "rustix", "saphyr", "tokio", "trybuild"];
 
 /// May be a dev-dependency of any crate.
 const TESTKIT: &str = "rankrun-testkit";
