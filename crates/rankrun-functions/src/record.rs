@@ -61,11 +61,8 @@ pub(crate) fn record_boxed<T, E: Into<Box<dyn Error>>>(f: impl FnOnce() -> Resul
 /// `None` if no launcher asked for an error file, or it cannot be done, as within another `record`.
 fn record_fatal_signals() -> Option<FatalSignals> {
     let path = get_error_handler().error_file()?;
-    match FatalSignals::record(&path, parts) {
-        Ok(guard) => Some(guard),
-        // What is lost is a record for a case that is told by the exit too.
-        Err(_) => None,
-    }
+    // What is lost where it fails is a record for a case that is told by the exit too.
+    FatalSignals::record(&path, parts).ok()
 }
 
 /// The record of a signal to this process, with gaps for what is known only when it comes.
