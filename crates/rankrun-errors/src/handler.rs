@@ -138,7 +138,7 @@ fn object_with(object: &str, key: &str, value: impl FnOnce(&str) -> String) -> S
     let mut text = String::with_capacity(object.len() + 32);
     let mut old = "";
     for (name, value) in json::members(object) {
-        if json::characters(name).eq(key.chars()) {
+        if json::is(name, key) {
             old = value;
         } else {
             text.push_str(if text.is_empty() { "{" } else { "," });

@@ -101,11 +101,11 @@ pub(crate) fn depth(text: &str) -> usize {
 
 /// The characters that a JSON text, in its quotes, stands for. Half a surrogate pair, which Python writes for a file
 /// name that is no UTF-8, becomes U+FFFD.
-pub(crate) fn characters(quoted: &str) -> Characters<'_> {
+fn characters(quoted: &str) -> Characters<'_> {
     Characters { rest: quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or("") }
 }
 
-pub(crate) struct Characters<'a> {
+struct Characters<'a> {
     rest: &'a str,
 }
 
@@ -155,6 +155,14 @@ impl Iterator for Characters<'_> {
     }
 }
 
+/// Whether a JSON text, in its quotes, stands for this one.
+pub(crate) fn is(quoted: &str, text: &str) -> bool {
+    if quoted.contains('\\') {
+        return characters(quoted).eq(text.chars());
+    }
+    characters(quoted).rest == text
+}
+
 /// What a JSON text stands for, `None` if the value is no text. Of more than `max` bytes the middle is left out, and
 /// never held.
 pub(crate) fn string(value: &str, max: usize) -> Option<String> {
@@ -164,7 +172,13 @@ pub(crate) fn string(value: &str, max: usize) -> Option<String> {
     // An escape is never shorter than what it stands for.
     if value.len() - 2 <= max {
         let mut text = String::with_capacity(value.len() - 2);
-        text.extend(characters(value));
+        let mut left = characters(value);
+        while let Some(plain) = left.rest.find('\\') {
+            text.push_str(&left.rest[..plain]);
+            left.rest = &left.rest[plain..];
+            text.extend(left.next());
+        }
+        text.push_str(left.rest);
         return Some(text);
     }
     let total = characters(value).map(char::len_utf8).sum();
@@ -216,6 +230,12 @@ mod tests {
         assert_eq!(text, format!("{}\n... 260 bytes left out ...\n{}", "A".repeat(30), "é".repeat(5)));
         // It fits once its escapes are gone.
         assert_eq!(string(&quoted, 300).unwrap().len(), 300);
+    }
+
+    #[test]
+    fn a_key_is_the_same_however_it_is_written() {
+        assert!(is(r#""message""#, "message") && is(r#""mess\u0061ge""#, "message"));
+        assert!(!is(r#""message ""#, "message") && !is(r#""mess\nage""#, "message"));
     }
 
     #[test]

@@ -297,7 +297,7 @@ fn object(value: &str) -> Option<Level<'_>> {
             ("start_ticks", &mut level.start_ticks),
         ];
         for (name, slot) in slots {
-            if json::characters(key).eq(name.chars()) {
+            if json::is(key, name) {
                 *slot = Some(value);
             }
         }
