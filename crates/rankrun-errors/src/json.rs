@@ -198,7 +198,42 @@ pub(crate) fn string(value: &str, max: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
     use super::*;
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::vec((any::<String>(), inner), 0..6).prop_map(|members| members.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_object_is_walked_as_a_parser_would(value in any_value(), pretty in any::<bool>()) {
+            let text = if pretty { format!("{value:#}") } else { value.to_string() };
+            let expected = value.as_object().cloned().unwrap_or_default();
+            let found: Vec<_> = members(&text).collect();
+            prop_assert_eq!(found.len(), expected.len());
+            for (key, value) in found {
+                let name = string(key, usize::MAX).expect("a key is a text");
+                prop_assert!(is(key, &name));
+                let parsed: Value = serde_json::from_str(value).expect("a value is JSON by itself");
+                prop_assert_eq!(Some(&parsed), expected.get(&name));
+                prop_assert_eq!(string(value, usize::MAX), parsed.as_str().map(str::to_owned));
+            }
+        }
+    }
 
     #[test]
     fn members_are_found_whatever_their_values_hold() {
