@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::{Signal as NixSignal, kill};
+use nix::unistd::Pid;
 use rankrun::Signal;
 use rankrun_testkit::{Launcher, MARK, Running, assert_no_process_left, eventually, processes_with_env};
 
@@ -25,6 +27,33 @@ fn a_stop_signal_ends_the_workers_and_the_exit_code_says_which() {
         assert!(output.stderr_text().contains(&format!("stopped by {signal}")), "{}", output.stderr_text());
         assert!(processes_with_env(MARK, running.mark()).is_empty());
     }
+}
+
+#[test]
+fn workers_that_got_the_stop_signal_before_the_launcher_are_not_to_blame() {
+    for n in [1, 3] {
+        let mut running = start("echo ready; exec sleep 600", n);
+        // As an engine does that signals each process of a job step.
+        for worker in running.processes().into_iter().filter(|process| process.comm == "sleep") {
+            kill(Pid::from_raw(worker.pid), NixSignal::SIGTERM).unwrap();
+        }
+        running.signal(Signal::TERM);
+        let output = running.wait_timeout(SOON);
+        let text = output.stderr_text();
+        assert!(text.contains("stopped by SIGTERM") && !text.contains("Root Cause"), "{text}");
+        assert_eq!(output.code, Some(143));
+        assert!(processes_with_env(MARK, running.mark()).is_empty());
+    }
+}
+
+#[test]
+fn a_worker_that_somebody_else_ends_is_a_failure() {
+    let mut running = start("echo ready; exec sleep 600", 2);
+    let worker = running.processes().into_iter().find(|process| process.comm == "sleep").unwrap();
+    kill(Pid::from_raw(worker.pid), NixSignal::SIGTERM).unwrap();
+    let output = running.wait_timeout(SOON);
+    assert_eq!(output.code, Some(143));
+    assert!(output.stderr_text().contains("SIGTERM") && !output.stderr_text().contains("stopped by SIGTERM"));
 }
 
 #[test]

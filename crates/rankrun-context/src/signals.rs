@@ -43,6 +43,12 @@ impl SignalPlan {
         self
     }
 
+    /// Whether this signal ends the wait for the group.
+    #[must_use]
+    pub fn stops_at(&self, signal: Signal) -> bool {
+        self.stop.contains(&signal)
+    }
+
     /// Adds SIGCHLD, by which orphans that end are noticed.
     pub(crate) fn children(mut self, children: bool) -> Self {
         self.children = children;

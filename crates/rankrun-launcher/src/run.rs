@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rankrun::{
-    ChildFailedError, Entrypoint, LogsSpecs, PContext, PerRank, RunProcsResult, Signal, StartError,
-    StartProcessesError, WaitError, WorkerGroup,
+    Cause, ChildFailedError, Entrypoint, LogsSpecs, PContext, PerRank, RunProcsResult, RunState, Signal, StartError,
+    StartProcessesError, StopReason, WaitError, WorkerGroup,
 };
 
 use crate::plan::Plan;
 use crate::restart::{Decision, Ended, Verdict, decide};
 use crate::topology::MasterPort;
+
+/// How far apart the same signal can reach the workers and this program: an engine such as Slurm sends it to both.
+const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
 /// What became of one attempt.
 #[derive(Debug, Clone)]
@@ -119,7 +122,7 @@ impl Plan {
     /// # Errors
     /// [`RunError`] if an attempt cannot be started, except for a stop signal during the start of a later one.
     pub fn run(&self, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
-        let mut run = Run { plan: self, attempts: Vec::new(), signal: None };
+        let mut run = Run { plan: self, attempts: Vec::new(), signal: None, signalled: SystemTime::UNIX_EPOCH };
         let mut context = None;
         let verdict = run.attempts(&mut context, observer);
         let (attempts, watch) = (run.attempts, Watch(context.map(Box::new)));
@@ -162,6 +165,8 @@ struct Run<'a> {
     plan: &'a Plan,
     attempts: Vec<Attempt>,
     signal: Option<Signal>,
+    /// When that came.
+    signalled: SystemTime,
 }
 
 impl Run<'_> {
@@ -220,6 +225,7 @@ impl Run<'_> {
             observer.started(&Started { restart_count, started, run_dir: run_dir.as_ref(), pids });
         }
         let result = self.wait(context)?;
+        let result = self.without_victims(context, result);
         let now = Instant::now();
         let ended = Ended {
             restarts: attempt,
@@ -235,6 +241,28 @@ impl Run<'_> {
         Ok(decision)
     }
 
+    fn take_signal(&mut self, signal: Signal) {
+        if self.signal.is_none() {
+            (self.signal, self.signalled) = (Some(signal), SystemTime::now());
+        }
+    }
+
+    /// The result without failures where the workers got the stop signal that this program got, but before it: they are
+    /// not to blame. Waits a moment for the signal if all that failed died of one that stops.
+    fn without_victims(&mut self, context: &PContext, result: Arc<RunProcsResult>) -> Arc<RunProcsResult> {
+        let Some((signal, ended)) = common_signal(&result) else { return result };
+        let stops = self.plan.launch.signals.as_ref().is_some_and(|signals| signals.stops_at(signal));
+        if stops && self.signal.is_none() {
+            let waited = ended.elapsed().unwrap_or_default();
+            if let Err(error) = context.pause(SAME_SIGNAL.saturating_sub(waited)) {
+                self.take_signal(error.sigval);
+            }
+        }
+        // The clock may have been set back in between; then they are as good as simultaneous.
+        let apart = self.signalled.duration_since(ended).unwrap_or_default();
+        if self.signal == Some(signal) && apart <= SAME_SIGNAL { Arc::new(stopped(&result)) } else { result }
+    }
+
     /// Waits for the result, and keeps the first signal that stopped the group.
     fn wait(&mut self, context: &PContext) -> Result<Arc<RunProcsResult>, StartProcessesError> {
         loop {
@@ -244,7 +272,7 @@ impl Run<'_> {
                 Err(WaitError::Signal(error)) => {
                     // The first one is passed on with grace, the second kills.
                     context.request_stop(error.sigval, self.plan.launch.stop_policy.grace);
-                    self.signal.get_or_insert(error.sigval);
+                    self.take_signal(error.sigval);
                 }
                 // Cannot be: it was started.
                 Err(error) => {
@@ -254,6 +282,36 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// The signal that ended every worker that failed, none of which says a word of a failure of its own, and the time of the
+/// first such end.
+fn common_signal(result: &RunProcsResult) -> Option<(Signal, SystemTime)> {
+    if result.state != RunState::Failed || result.stall.is_some() {
+        return None;
+    }
+    let mut failures = result.failures.values();
+    let signal = failures.next()?.exit.signal()?;
+    let is_same =
+        result.failures.values().all(|one| one.exit.signal() == Some(signal) && one.error_file_data.is_none());
+    let ended = result.failures.keys().filter_map(|rank| result.workers.get(*rank)?.ended).min();
+    is_same.then_some(signal).zip(ended)
+}
+
+/// The same result for a group that somebody stopped by signals of his own: no worker failed.
+fn stopped(result: &RunProcsResult) -> RunProcsResult {
+    let mut result = result.clone();
+    let victims = std::mem::take(&mut result.failures);
+    result.workers = result.workers.map(|local_rank, worker| {
+        let mut worker = worker.clone();
+        if victims.contains_key(&local_rank) {
+            worker.cause = Cause::Collateral;
+        }
+        worker
+    });
+    result.state = RunState::Stopped;
+    result.stop_reason = Some(StopReason::Requested);
+    result
 }
 
 /// How the worker that failed first ended.
