@@ -198,7 +198,7 @@ fn run(run: &[(&str, &str, &str)]) -> String {
 fn follows(a: &str, b: &str) -> bool {
     let next = a.parse::<u64>().ok().and_then(|a| a.checked_add(1));
     // A first number of fewer digits than a later one has no zeros before it, so widths may grow only then.
-    let grows = a.len() == b.len() || (!a.starts_with('0') && b.len() == a.len() + 1);
+    let grows = a.len() == b.len() || (!a.starts_with('0') && !b.starts_with('0') && b.len() == a.len() + 1);
     grows && next.is_some_and(|next| next.to_string() == b.trim_start_matches('0') && b.parse() == Ok(next))
 }
 
@@ -283,6 +283,7 @@ mod tests {
         assert_eq!(compress(&hosts("n8 n9 n10")), "n[8-10]");
         assert_eq!(compress(&hosts("n08 n09 n10 n9")), "n[08-10,9]");
         assert_eq!(compress(&hosts("n9 n010")), "n[9,010]");
+        assert_eq!(compress(&hosts("41 042")), "[41,042]");
         assert_eq!(compress(&hosts("n00 n01")), "n[00-01]");
         assert_eq!(compress(&hosts("ü1 ü2 3ü")), "ü[1-2],3ü");
     }
