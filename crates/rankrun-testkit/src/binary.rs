@@ -1,4 +1,4 @@
-//! The programs under test, built once and found: [`binary`]. Not here: running them ([`crate::Launcher`]).
+//! The programs under test, built once and found: [`binary`], [`example`]. Not here: running them ([`crate::Launcher`]).
 //!
 //! Cargo gives a test the path of a binary only where both are in one package, and builds no other package's binaries
 //! for it. So this asks cargo, which is quick when there is nothing to do.
@@ -10,6 +10,22 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Built = Arc<OnceLock<PathBuf>>;
 
+/// What cargo builds a program from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Bin,
+    Example,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bin => "bin",
+            Self::Example => "example",
+        }
+    }
+}
+
 /// Builds a binary of the workspace, as debug or release like the running test and in the same target directory, and
 /// returns its path.
 ///
@@ -20,12 +36,25 @@ type Built = Arc<OnceLock<PathBuf>>;
 /// When it can't be built; the message holds what cargo said.
 #[must_use]
 pub fn binary(package: &str, bin: &str) -> PathBuf {
-    static BUILT: Mutex<Option<HashMap<(String, String), Built>>> = Mutex::new(None);
+    built(Kind::Bin, package, bin)
+}
+
+/// As [`binary`], of an example.
+///
+/// # Panics
+/// As [`binary`].
+#[must_use]
+pub fn example(package: &str, name: &str) -> PathBuf {
+    built(Kind::Example, package, name)
+}
+
+fn built(kind: Kind, package: &str, name: &str) -> PathBuf {
+    static BUILT: Mutex<Option<HashMap<(Kind, String, String), Built>>> = Mutex::new(None);
     let built = {
         let mut all = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.get_or_insert_default().entry((package.to_owned(), bin.to_owned())).or_default())
+        Arc::clone(all.get_or_insert_default().entry((kind, package.to_owned(), name.to_owned())).or_default())
     };
-    built.get_or_init(|| build(package, bin)).clone()
+    built.get_or_init(|| build(kind, package, name)).clone()
 }
 
 /// The program whose arguments are a script; see [`crate::script`]. Built as by [`binary`].
@@ -37,20 +66,21 @@ pub fn scripted_worker() -> PathBuf {
     binary("rankrun-testkit", "scripted-worker")
 }
 
-fn build(package: &str, bin: &str) -> PathBuf {
-    let mut command = cargo(package, bin, std::env::current_exe().ok().as_deref().and_then(Layout::of).as_ref());
+fn build(kind: Kind, package: &str, name: &str) -> PathBuf {
+    let mut command = cargo(kind, package, name, std::env::current_exe().ok().as_deref().and_then(Layout::of).as_ref());
     let output = command.output().unwrap_or_else(|error| panic!("cargo does not start: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "building {bin} of {package} failed, {}:\n{said}", output.status);
+    assert!(output.status.success(), "building {name} of {package} failed, {}:\n{said}", output.status);
     let messages = String::from_utf8_lossy(&output.stdout);
-    executable(&messages, bin).unwrap_or_else(|| panic!("cargo built no binary {bin} of {package}:\n{said}"))
+    executable(&messages, kind, name).unwrap_or_else(|| panic!("cargo built no {name} of {package}:\n{said}"))
 }
 
-fn cargo(package: &str, bin: &str, layout: Option<&Layout>) -> Command {
+fn cargo(kind: Kind, package: &str, name: &str, layout: Option<&Layout>) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is two below the root");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).stdin(Stdio::null());
-    command.args(["build", "--message-format=json-render-diagnostics", "--package", package, "--bin", bin]);
+    command.args(["build", "--message-format=json-render-diagnostics", "--package", package]);
+    command.args([&format!("--{}", kind.name()), name]);
     if let Some(Layout { target_dir, triple, profile }) = layout {
         command.arg("--target-dir").arg(target_dir).args(["--profile", profile]);
         if let Some(triple) = triple {
@@ -89,13 +119,13 @@ fn is_triple(directory: &str) -> bool {
     directory.split('-').count() >= 3
 }
 
-/// The path of a binary in the messages that cargo writes, one JSON value a line.
-fn executable(messages: &str, bin: &str) -> Option<PathBuf> {
+/// The path of a program in the messages that cargo writes, one JSON value a line.
+fn executable(messages: &str, kind: Kind, name: &str) -> Option<PathBuf> {
     messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).find_map(|message| {
         let target = &message["target"];
         let is_it = message["reason"] == "compiler-artifact"
-            && target["name"] == bin
-            && target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin"));
+            && target["name"] == name
+            && target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|other| other == kind.name()));
         is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     })
 }
@@ -113,8 +143,9 @@ mod tests {
             "{\"reason\":\"compiler-artifact\",\"target\":{\"kind\":[\"bin\"],\"name\":\"x\"},\"executable\":\"/t/x\"}\n",
             "{\"reason\":\"build-finished\",\"success\":true}\n",
         );
-        assert_eq!(executable(messages, "x"), Some(PathBuf::from("/t/x")));
-        assert_eq!(executable(messages, "z"), None);
+        assert_eq!(executable(messages, Kind::Bin, "x"), Some(PathBuf::from("/t/x")));
+        assert_eq!(executable(messages, Kind::Bin, "z"), None);
+        assert_eq!(executable(messages, Kind::Example, "x"), None);
     }
 
     #[test]

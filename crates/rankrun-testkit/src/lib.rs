@@ -17,7 +17,7 @@ pub mod script;
 mod unique;
 pub mod usage;
 
-pub use binary::{binary, scripted_worker};
+pub use binary::{binary, example, scripted_worker};
 pub use eventually::{Observation, eventually, try_eventually};
 pub use json_schema::schema_violations;
 pub use launcher::{Launcher, MARK, Output, Running};

@@ -1,48 +1,59 @@
-//! A tokio program that supervises a group of workers beside its other tasks: the context is awaited by its file
-//! descriptor, no thread blocks. Not here: anything about the group that the guide does not say.
+//! A tokio service that supervises a group: it answers questions over TCP while the group runs, starts the group again
+//! when it has failed, and stops it when told to. The context is awaited by its file descriptor, so no thread blocks.
 //!
 //! ```sh
-//! cargo run --example tokio
+//! cargo run --example tokio -- sleep 600     # then: echo status | nc 127.0.0.1 PORT, or stop
 //! ```
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::error::Error;
 use std::time::Duration;
 
-use rankrun::{Entrypoint, PContext, RunProcsResult, WorkerGroup, start_processes};
+use rankrun::{Entrypoint, PContext, RunState, Signal, WorkerGroup, start_processes};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::net::TcpListener;
 
-/// Waits for the result of a group without blocking the runtime's threads.
-async fn result(context: PContext) -> std::io::Result<(PContext, Arc<RunProcsResult>)> {
-    #[allow(deprecated, reason = "what replaces it is unsafe; a context keeps its descriptor as long as it lives")]
-    let context = AsyncFd::with_interest(context, Interest::READABLE)?;
-    // The descriptor stays readable once the result is there, so it need not be read.
-    drop(context.readable().await?);
-    let context = context.into_inner();
-    let result = context.poll().expect("readable means that the result is there");
-    Ok((context, result))
+const WORKERS: usize = 3;
+const MAX_RESTARTS: u32 = 2;
+
+/// Answers one client after the other, with a line for a line.
+async fn serve(listener: &TcpListener, group: &PContext, attempt: u32) -> std::io::Result<()> {
+    loop {
+        let (client, _) = listener.accept().await?;
+        let mut request = [0; 64];
+        client.readable().await?;
+        let length = client.try_read(&mut request).unwrap_or(0);
+        if request[..length].starts_with(b"stop") {
+            group.request_stop(Signal::TERM, Duration::from_secs(10));
+        }
+        let state = if group.poll().is_some() { "has ended" } else { "runs" };
+        // A client that is gone has no use for an answer.
+        let _ = client.try_write(format!("{} {state}, attempt {attempt}\n", group.name()).as_bytes());
+    }
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let group = WorkerGroup::new("trainer", Entrypoint::binary("sh"), 3)
-        .args(["-c", "sleep 0.2; echo rank $LOCAL_RANK is done; exit $((LOCAL_RANK == 2 ? 7 : 0))"]);
-    let context = start_processes(group)?;
-    let beat = async {
-        let mut ticks = tokio::time::interval(Duration::from_millis(50));
-        loop {
-            ticks.tick().await;
-            println!("the service goes on");
+async fn main() -> Result<(), Box<dyn Error>> {
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    let (program, args) = command.split_first().ok_or("usage: tokio PROGRAM [ARGS]...")?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("listening on {}", listener.local_addr()?);
+    for attempt in 0.. {
+        let group = WorkerGroup::new("service", Entrypoint::binary(program), WORKERS).args(args).guardian(true);
+        let group = start_processes(group.env("ATTEMPT", attempt.to_string()))?;
+        #[allow(deprecated, reason = "what replaces it is unsafe; a context keeps its descriptor as long as it lives")]
+        let group = AsyncFd::with_interest(group, Interest::READABLE)?;
+        tokio::select! {
+            ready = group.readable() => drop(ready?),
+            error = serve(&listener, group.get_ref(), attempt) => error?,
         }
-    };
-    tokio::select! {
-        outcome = result(context) => {
-            let (_context, result) = outcome?;
-            println!("{}: {} of 3 workers failed", result.state, result.failures.len());
+        let result = group.get_ref().poll().ok_or("readable means that the result is there")?;
+        println!("attempt {attempt}: {}, failed ranks {:?}", result.state, result.failures.keys().collect::<Vec<_>>());
+        if result.state != RunState::Failed || attempt == MAX_RESTARTS {
+            break;
         }
-        () = beat => {}
     }
     Ok(())
 }
