@@ -9,6 +9,7 @@ mod pidfds;
 pub mod slurm;
 pub mod terminal;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -37,6 +38,16 @@ pub fn job_script(name: &str) -> PathBuf {
 #[must_use]
 pub fn has_python(what: &str) -> bool {
     has(what, "there is no python3", &["python3", "--version"])
+}
+
+/// The Python that has TensorPlay; if none is named, says in one line that `what` is skipped.
+#[must_use]
+pub fn tensorplay_python(what: &str) -> Option<OsString> {
+    let python = std::env::var_os("RANKRUN_TENSORPLAY_PYTHON").filter(|python| !python.is_empty());
+    if python.is_none() {
+        eprintln!("skipped: {what}: RANKRUN_TENSORPLAY_PYTHON names no Python with TensorPlay");
+    }
+    python
 }
 
 /// Whether this command succeeds; if not, says in one line that `what` is skipped and `why`.

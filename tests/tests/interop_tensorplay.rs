@@ -8,22 +8,13 @@ use std::path::Path;
 use std::process::Command;
 
 use rankrun_testkit::Launcher;
-use rankrun_tests::{LIMIT, program};
+use rankrun_tests::{LIMIT, program, tensorplay_python};
 
 const SCENARIO: &str = "RANKRUN_TESTS_SCENARIO";
 
-/// The Python that has TensorPlay; if none is named, says in one line that `what` is skipped.
-fn python(what: &str) -> Option<OsString> {
-    let python = std::env::var_os("RANKRUN_TENSORPLAY_PYTHON").filter(|python| !python.is_empty());
-    if python.is_none() {
-        eprintln!("skipped: {what}: RANKRUN_TENSORPLAY_PYTHON names no Python with TensorPlay");
-    }
-    python
-}
-
 #[test]
 fn workers_under_tensorplays_record_are_reported_with_their_traceback() {
-    let Some(python) = python("TensorPlay's record in workers") else { return };
+    let Some(python) = tensorplay_python("TensorPlay's record in workers") else { return };
     let launcher = Launcher::rankrun().args(["-n", "3"]).arg("--").arg(python);
     let output = launcher.arg(program("tensorplay_worker.py")).run_with_timeout(LIMIT);
     assert_eq!(output.code, Some(1), "{output}");
@@ -61,7 +52,7 @@ fn field<'a>(text: &'a str, name: &str) -> &'a str {
 
 #[test]
 fn tensorplays_process_failure_reads_what_our_record_writes() {
-    let Some(python) = python("our records in TensorPlay's ProcessFailure") else { return };
+    let Some(python) = tensorplay_python("our records in TensorPlay's ProcessFailure") else { return };
     for (scenario, exit, message, callstack) in [
         ("error", "101", "the disk is full", "the disk is full"),
         ("panic", "101", "thread 'worker' panicked at ", "interop_tensorplay::worker"),

@@ -141,3 +141,15 @@ fn a_host_without_any_place_for_temporary_files_is_told_of_in_one_line() {
     let output = under(&words).args(["--log-dir", logs, "echo", "started"]).run_with_timeout(LIMIT);
     assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), "started\n"), "{output}");
 }
+
+#[test]
+fn a_host_without_proc_is_told_of_in_one_line() {
+    let words = ["unshare", "--mount", "sh", "-c", "umount -l /proc && exec \"$0\" \"$@\""];
+    if !has("no /proc", "mounting is not permitted", &[&words[..], &["true"]].concat()) {
+        return;
+    }
+    let output = under(&words).args(["echo", "started"]).run_with_timeout(LIMIT);
+    assert_eq!((output.code, output.stdout_text().as_str()), (Some(125), ""), "{output}");
+    let said = output.stderr_text();
+    assert!(said.lines().count() == 1 && said.ends_with("; /proc is not mounted\n"), "{output}");
+}

@@ -4,15 +4,11 @@
 use std::fs;
 
 use rankrun_testkit::Launcher;
-use rankrun_tests::{LIMIT, program};
+use rankrun_tests::{LIMIT, program, tensorplay_python};
 
 #[test]
 fn ranks_of_tensorplay_meet_crash_and_go_on_from_a_checkpoint() {
-    let python = std::env::var_os("RANKRUN_TENSORPLAY_PYTHON").filter(|python| !python.is_empty());
-    let Some(python) = python else {
-        eprintln!("skipped: TensorPlay's training: RANKRUN_TENSORPLAY_PYTHON names no Python with TensorPlay");
-        return;
-    };
+    let Some(python) = tensorplay_python("TensorPlay's training") else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let (logs, checkpoint) = (dir.path().join("logs"), dir.path().join("checkpoint.json"));
     let launcher = Launcher::rankrun().args(["-n", "2", "-t", "3", "--max-restarts", "1", "--settle-time", "1"]);

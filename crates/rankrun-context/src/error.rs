@@ -105,6 +105,8 @@ pub enum StartHint {
     HardLimit(Resource),
     /// The program is there, but the interpreter that its first line names is not.
     Interpreter,
+    /// This program itself was to be started again, which needs a /proc.
+    NoProc,
 }
 
 /// What the system's error that an error stands for tells, as a text.
@@ -141,6 +143,7 @@ fn hint_text(hint: Option<&StartHint>) -> String {
             "; the program is there, but not the interpreter that it needs (its #! line, or a dynamic loader)"
                 .to_owned()
         }
+        Some(StartHint::NoProc) => "; /proc is not mounted".to_owned(),
     }
 }
 

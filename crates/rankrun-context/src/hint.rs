@@ -16,6 +16,11 @@ const LARGEST_SHOWN: usize = 3;
 impl StartHint {
     /// What is likely to be behind an error, whatever was to be started.
     pub(crate) fn of(source: &SpawnError) -> Option<Self> {
+        if let SpawnError::Step { program, errno, .. } = source
+            && (Errno::from_raw(*errno), Path::new(program).starts_with("/proc")) == (Errno::ENOENT, true)
+        {
+            return Some(Self::NoProc);
+        }
         // In a step, EAGAIN means something else.
         let errno = source.errno().filter(|errno| source.step().is_none() || *errno != Errno::EAGAIN as i32);
         errno.and_then(Self::of_errno)

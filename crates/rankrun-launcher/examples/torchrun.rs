@@ -2,7 +2,7 @@
 //! report. Not here: torchrun's other options, which the `rankrun` command has.
 //!
 //! ```sh
-//! cargo run --example torchrun -- --nproc-per-node 2 --max-restarts 1 train.py --lr 0.1
+//! cargo run -p rankrun-launcher --example torchrun -- --nproc-per-node 2 --max-restarts 1 train.py --lr 0.1
 //! ```
 
 #![forbid(unsafe_code)]

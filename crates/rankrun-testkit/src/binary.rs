@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Built = Arc<OnceLock<PathBuf>>;
 
+/// By what it is, its package and its name.
+type Programs = HashMap<(Kind, String, String), Built>;
+
 /// What cargo builds a program from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
@@ -49,7 +52,7 @@ pub fn example(package: &str, name: &str) -> PathBuf {
 }
 
 fn built(kind: Kind, package: &str, name: &str) -> PathBuf {
-    static BUILT: Mutex<Option<HashMap<(Kind, String, String), Built>>> = Mutex::new(None);
+    static BUILT: Mutex<Option<Programs>> = Mutex::new(None);
     let built = {
         let mut all = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.get_or_insert_default().entry((kind, package.to_owned(), name.to_owned())).or_default())

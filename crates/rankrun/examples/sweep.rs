@@ -2,7 +2,7 @@
 //! until one of them has news. Each worker finds its value in its environment.
 //!
 //! ```sh
-//! cargo run --example sweep -- LR=0.1,0.01,0.001 sh -c 'echo training with $LR; sleep 1'
+//! cargo run -p rankrun --example sweep -- LR=0.1,0.01,0.001 sh -c 'echo training with $LR; sleep 1'
 //! ```
 
 #![forbid(unsafe_code)]

@@ -2,7 +2,7 @@
 //! when it has failed, and stops it when told to. The context is awaited by its file descriptor, so no thread blocks.
 //!
 //! ```sh
-//! cargo run --example tokio -- sleep 600     # then: echo status | nc 127.0.0.1 PORT, or stop
+//! cargo run -p rankrun --example tokio -- sleep 600     # then: echo status | nc 127.0.0.1 PORT, or stop
 //! ```
 
 #![forbid(unsafe_code)]
