@@ -66,6 +66,17 @@ fn workers_get_the_signal_itself_and_time_to_end() {
 }
 
 #[test]
+fn the_same_signal_twice_at_once_is_one_request() {
+    let mut running = start("trap 'sleep 0.5; echo saved; exit 0' HUP; echo ready; while :; do sleep 0.05; done", 2);
+    // As when a terminal goes away whose session rankrun leads.
+    running.signal(Signal::HUP);
+    running.signal(Signal::HUP);
+    let output = running.wait_timeout(SOON);
+    assert_eq!(output.code, Some(129));
+    assert_eq!(output.stdout_text().matches("saved").count(), 2, "{}", output.stdout_text());
+}
+
+#[test]
 fn a_second_signal_kills_who_ignores_the_first() {
     let mut running = start("trap '' TERM INT; echo ready; while :; do sleep 600; done", 2);
     running.signal(Signal::TERM);

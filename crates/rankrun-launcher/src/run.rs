@@ -13,7 +13,8 @@ use crate::plan::Plan;
 use crate::restart::{Decision, Ended, Verdict, decide};
 use crate::topology::MasterPort;
 
-/// How far apart the same signal can reach the workers and this program: an engine such as Slurm sends it to both.
+/// How far apart a signal that was sent once can come: to the workers and this program, as an engine such as Slurm sends it
+/// to both, or twice to this program.
 const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
 /// What became of one attempt.
@@ -241,6 +242,12 @@ impl Run<'_> {
         Ok(decision)
     }
 
+    /// Whether the signal is the first one once more: a terminal that goes away hangs up its session's leader and its
+    /// foreground process group, and an engine may signal a job and its steps. Nobody asks twice as fast as that.
+    fn is_echo(&self, signal: Signal) -> bool {
+        self.signal == Some(signal) && self.signalled.elapsed().is_ok_and(|elapsed| elapsed <= SAME_SIGNAL)
+    }
+
     fn take_signal(&mut self, signal: Signal) {
         if self.signal.is_none() {
             (self.signal, self.signalled) = (Some(signal), SystemTime::now());
@@ -271,8 +278,10 @@ impl Run<'_> {
                 Ok(None) => {}
                 Err(WaitError::Signal(error)) => {
                     // The first one is passed on with grace, the second kills.
-                    context.request_stop(error.sigval, self.plan.launch.stop_policy.grace);
-                    self.take_signal(error.sigval);
+                    if !self.is_echo(error.sigval) {
+                        context.request_stop(error.sigval, self.plan.launch.stop_policy.grace);
+                        self.take_signal(error.sigval);
+                    }
                 }
                 // Cannot be: it was started.
                 Err(error) => {
