@@ -95,13 +95,13 @@ fn the_sweep_runs_a_group_for_each_value_but_not_more_at_once_than_it_may() {
     assert_eq!(most.clamp(2, 3), most, "{output}");
 }
 
-/// Says a line to the service and gives its answer.
-fn ask(address: &str, line: &str) -> String {
-    let mut service = TcpStream::connect(address).expect("the service listens");
-    service.write_all(line.as_bytes()).expect("it reads");
+/// Says a line to the service and gives its answer; an error where an attempt ends just then.
+fn ask(address: &str, line: &str) -> std::io::Result<String> {
+    let mut service = TcpStream::connect(address)?;
+    service.write_all(line.as_bytes())?;
     let mut answer = String::new();
-    service.read_to_string(&mut answer).expect("it answers");
-    answer
+    service.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 #[test]
@@ -117,11 +117,13 @@ fn the_service_supervises_its_group_and_answers_meanwhile() {
         text.lines().next().filter(|_| text.contains('\n')).map(|line| line.replace("listening on ", ""))
     };
     let address = eventually("it says where", LIMIT, address);
-    assert_eq!(ask(&address, "status\n"), "service runs, attempt 0\n");
+    assert_eq!(ask(&address, "status\n").expect("it answers"), "service runs, attempt 0\n");
     fs::write(&go, "").expect("a file");
     running.wait_for_stdout("attempt 0: FAILED", LIMIT);
-    eventually("the next attempt", LIMIT, || ask(&address, "status\n") == "service runs, attempt 1\n");
-    ask(&address, "stop\n");
+    eventually("the next attempt", LIMIT, || {
+        ask(&address, "status\n").is_ok_and(|answer| answer == "service runs, attempt 1\n")
+    });
+    ask(&address, "stop\n").expect("it answers");
     let output = running.wait_timeout(LIMIT);
     assert_eq!(output.code, Some(0), "{output}");
     assert!(output.stdout_text().ends_with("attempt 1: STOPPED, failed ranks []\n"), "{output}");

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use rankrun::{Entrypoint, PContext, RunState, Signal, WorkerGroup, start_processes};
@@ -23,8 +24,7 @@ async fn serve(listener: &TcpListener, group: &PContext, attempt: u32) -> std::i
     loop {
         let (client, _) = listener.accept().await?;
         let mut request = [0; 64];
-        client.readable().await?;
-        let length = client.try_read(&mut request).unwrap_or(0);
+        let length = client.async_io(Interest::READABLE, || client.try_read(&mut request)).await.unwrap_or(0);
         if request[..length].starts_with(b"stop") {
             group.request_stop(Signal::TERM, Duration::from_secs(10));
         }
@@ -45,11 +45,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let group = start_processes(group.env("ATTEMPT", attempt.to_string()))?;
         #[allow(deprecated, reason = "what replaces it is unsafe; a context keeps its descriptor as long as it lives")]
         let group = AsyncFd::with_interest(group, Interest::READABLE)?;
-        tokio::select! {
-            ready = group.readable() => drop(ready?),
-            error = serve(&listener, group.get_ref(), attempt) => error?,
-        }
-        let result = group.get_ref().poll().ok_or("readable means that the result is there")?;
+        // It may seem readable before it is: no result then, and on with waiting.
+        let result = tokio::select! {
+            result = group.async_io(Interest::READABLE, |group| group.poll().ok_or(ErrorKind::WouldBlock.into())) => result?,
+            Err(error) = serve(&listener, group.get_ref(), attempt) => return Err(error.into()),
+        };
         println!("attempt {attempt}: {}, failed ranks {:?}", result.state, result.failures.keys().collect::<Vec<_>>());
         if result.state != RunState::Failed || attempt == MAX_RESTARTS {
             break;
