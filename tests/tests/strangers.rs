@@ -1,16 +1,41 @@
 //! A process that the group did not start is never touched, whoever its parent is.
 
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use nix::sys::signal::{Signal as NixSignal, kill};
+use nix::unistd::Pid;
 use rankrun::{Entrypoint, Orphans, Signal, WorkerGroup, env, start_processes};
-use rankrun_testkit::{MARK, assert_no_process_left, process_state, scripted_worker, unique_id};
+use rankrun_testkit::{Launcher, MARK, assert_no_process_left, process_state, scripted_worker, unique_id};
 use rankrun_tests::{Group, LIMIT, Pidfds, control_groups_of, with_and_without_pidfds, worker};
 
 with_and_without_pidfds!(
     what_the_test_started_lives_on_when_a_group_ends,
     another_run_of_the_same_program_lives_on_when_one_is_killed,
 );
+
+#[test]
+fn what_the_shell_had_started_that_became_rankrun_is_not_waited_for_nor_ended() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("pid");
+    // The second one, in a session of its own, comes to rankrun when what started it ends.
+    let script = "exec 3>&1 4>&2 > /dev/null 2>&1; sleep 600 3>&- 4>&- & echo $! > \"$PIDS\"; \
+                  (setsid sleep 600 3>&- 4>&- & echo $! >> \"$PIDS\"); exec \"$0\" -n 1 -t 1 true >&3 2>&4";
+    let rankrun = rankrun_testkit::binary("rankrun-cli", "rankrun");
+    let mut running = Launcher::new("sh").args(["-c", script]).arg(rankrun).env("PIDS", &file).spawn();
+    let output = running.wait_timeout(LIMIT);
+    let pids: Vec<i32> =
+        fs::read_to_string(&file).expect("the pids").lines().map(|line| line.parse().expect("a pid")).collect();
+    let lived: Vec<_> = pids.iter().map(|pid| process_state(*pid)).collect();
+    for pid in pids {
+        let _ = kill(Pid::from_raw(pid), NixSignal::SIGKILL);
+    }
+    assert_eq!(output.code, Some(0), "{output}");
+    assert!(output.elapsed < Duration::from_secs(10), "{output}");
+    assert!(lived.iter().all(Option::is_some), "{lived:?}");
+}
 
 /// A process that is none of the group's, and ends with the test.
 struct Stranger(Child);

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rankrun_types::{Signal, env};
 
@@ -126,6 +126,14 @@ impl Member {
     }
 }
 
+/// The children that this program had before it started any for a group: a shell that had them became this program by exec.
+///
+/// They are never reaped, so that their numbers stay theirs.
+fn earlier_children() -> &'static BTreeSet<u32> {
+    static CHILDREN: OnceLock<BTreeSet<u32>> = OnceLock::new();
+    CHILDREN.get_or_init(|| table::own_children().unwrap_or_default().into_iter().collect())
+}
+
 /// The tree of one group.
 #[derive(Debug, Clone)]
 pub struct Tree {
@@ -135,6 +143,8 @@ pub struct Tree {
     sessions: BTreeSet<u32>,
     /// Children of this program that are not the group's.
     strangers: BTreeSet<u32>,
+    /// The session of this program.
+    own_session: Option<u32>,
     /// Holds its processes together, where there is one.
     control_group: Option<Arc<ControlGroup>>,
     /// When the tree began; `None` where that does not help to find what is newer.
@@ -170,7 +180,14 @@ impl Tree {
     }
 
     fn since(epoch: Option<Epoch>, cookie: String, orphans: Orphans) -> Self {
-        Self { cookie, orphans, sessions: BTreeSet::new(), strangers: BTreeSet::new(), control_group: None, epoch }
+        let strangers = if orphans == Orphans::Own { earlier_children().clone() } else { BTreeSet::new() };
+        let own_session = nix::unistd::getsid(None).ok().map(|session| session.as_raw().cast_unsigned());
+        Self { cookie, orphans, sessions: BTreeSet::new(), strangers, own_session, control_group: None, epoch }
+    }
+
+    /// Whether this process cannot be the group's: a worker leads a session, and nobody can come back into this program's.
+    fn is_of_own_session(&self, entry: &Entry) -> bool {
+        self.own_session == Some(entry.session)
     }
 
     /// Names the control group of which all members are the tree's.
@@ -209,7 +226,10 @@ impl Tree {
             return Some(true);
         }
         let children = table::own_children().filter(|_| self.orphans != Orphans::Leave)?;
-        match children.iter().all(|pid| self.strangers.contains(pid)) {
+        let is_stranger = |pid: &u32| {
+            self.strangers.contains(pid) || Entry::of(*pid).is_some_and(|entry| self.is_of_own_session(&entry))
+        };
+        match children.iter().all(is_stranger) {
             true => Some(false),
             false => (self.orphans == Orphans::Own).then_some(true),
         }
@@ -239,7 +259,8 @@ impl Tree {
         let (mut found, mut others) = (BTreeMap::new(), Vec::new());
         // Each is judged when it is read: later it may be gone, and what it started not yet there to be read.
         let mut judge = |entry: Entry| {
-            if !entry.is_live() || entry.pid == own || self.strangers.contains(&entry.pid) {
+            let is_stranger = self.strangers.contains(&entry.pid) || self.is_of_own_session(&entry);
+            if !entry.is_live() || entry.pid == own || is_stranger {
                 return;
             }
             let ours = self.sessions.contains(&entry.session)
