@@ -87,6 +87,19 @@ fn a_failure_says_the_root_cause_and_who_was_told_to_end() {
 }
 
 #[test]
+fn the_last_lines_of_every_rank_are_kept_when_one_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "test $RANK = 1 || { echo rank $RANK was here; touch $SEEN$RANK; exec sleep 600; }
+                  until test -e ${SEEN}0 -a -e ${SEEN}2; do sleep 0.01; done; echo broken >&2; exit 4";
+    let seen = tempfile::tempdir().unwrap();
+    let script = format!("SEEN={}/; {script}", seen.path().display());
+    let output = run(dir.path(), &["-n", "3", "-r", "3"], &["sh", "-c", &script]);
+    assert_eq!(output.code, Some(4), "{output}");
+    let tails: Vec<_> = record(dir.path()).attempts[0].workers.iter().map(|worker| worker.tail.join("|")).collect();
+    assert_eq!(tails, ["rank 0 was here", "broken", "rank 2 was here"]);
+}
+
+#[test]
 fn a_second_failure_is_a_failure_and_not_the_root() {
     let dir = tempfile::tempdir().unwrap();
     let script = "test $RANK = 0 && exit 3; sleep 0.1; exit 4";

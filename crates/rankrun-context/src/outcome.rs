@@ -105,6 +105,9 @@ pub struct WorkerReport {
     pub system_time: Duration,
     /// The most memory that it, or the largest child it waited for, had resident at any time, in bytes.
     pub peak_memory: u64,
+    /// Its last lines, of its standard error or, where that has none, its standard output, if they were captured; empty
+    /// after a success of the group.
+    pub tail: Vec<String>,
 }
 
 /// A worker's return value cannot be had.
@@ -160,6 +163,7 @@ impl RunProcsResult {
             user_time: Duration::ZERO,
             system_time: Duration::ZERO,
             peak_memory: 0,
+            tail: Vec::new(),
         };
         Self {
             state: RunState::Unknown,

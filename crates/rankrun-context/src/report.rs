@@ -12,10 +12,10 @@ use rankrun_types::{ExitKind, PerRank, Signal};
 
 use crate::evidence::Evidence;
 use crate::machine::Machine;
-use crate::outcome::{Cause, RunProcsResult, StopReason, WorkerReport, cause, state};
+use crate::outcome::{Cause, RunProcsResult, RunState, StopReason, WorkerReport, cause, state};
 
-/// How many of a failed worker's last lines of standard error its failure carries.
-const STDERR_TAIL_LINES: usize = 10;
+/// How many of a worker's last lines are kept.
+const TAIL_LINES: usize = 10;
 
 /// What was seen of one worker.
 #[derive(Debug, Clone, Default)]
@@ -74,10 +74,14 @@ pub(crate) fn result<'a>(
             user_time: usage.user,
             system_time: usage.system,
             peak_memory: usage.peak_memory,
+            tail: Vec::new(),
         }
     });
+    let state = state(machine.reason(), !failures.is_empty());
+    // After a success nobody asks, and a thousand files are not read.
+    let workers = if state == RunState::Succeeded { workers } else { with_tails(&workers, &failures, dest) };
     RunProcsResult {
-        state: state(machine.reason(), !failures.is_empty()),
+        state,
         return_values: facts.map(|_, facts| facts.returned.clone().and_then(Result::ok)),
         failures,
         stdouts: dest.stdouts.clone(),
@@ -119,6 +123,31 @@ fn suspected_failure(
     Some(failure)
 }
 
+/// Adds the last lines of each worker that ran.
+fn with_tails(
+    workers: &PerRank<WorkerReport>,
+    failures: &BTreeMap<usize, ProcessFailure>,
+    dest: &LogsDest,
+) -> PerRank<WorkerReport> {
+    workers.map(|local_rank, worker| {
+        let mut worker = worker.clone();
+        let read = || {
+            let streams = [&dest.stderrs[local_rank], &dest.stdouts[local_rank]].into_iter().filter_map(captured);
+            streams.map(|path| rankrun_logs::last_lines(&path, TAIL_LINES)).find(|lines| !lines.is_empty())
+        };
+        if worker.pid.is_some() {
+            let known = failures.get(&local_rank).map(|failure| failure.stderr_tail.clone());
+            worker.tail = known.filter(|lines| !lines.is_empty()).or_else(read).unwrap_or_default();
+        }
+        worker
+    })
+}
+
+/// The file of a stream that goes to one of the worker's own.
+fn captured(file: &Option<PathBuf>) -> Option<PathBuf> {
+    file.clone().filter(|path| path != Path::new("/dev/null"))
+}
+
 /// SIGKILL, or a shell that tells of it.
 fn may_be_out_of_memory(exit: ExitKind) -> bool {
     exit.signal() == Some(Signal::KILL) || exit == ExitKind::Code(128 + Signal::KILL.as_raw())
@@ -126,11 +155,10 @@ fn may_be_out_of_memory(exit: ExitKind) -> bool {
 
 /// Adds where the worker's output is, and its last words where its standard error was captured.
 fn with_logs(mut failure: ProcessFailure, local_rank: usize, dest: &LogsDest) -> ProcessFailure {
-    let captured = |file: &Option<PathBuf>| file.clone().filter(|path| path != Path::new("/dev/null"));
     let (stdout, stderr) = (captured(&dest.stdouts[local_rank]), captured(&dest.stderrs[local_rank]));
     if let Some(path) = &stderr {
         failure.stderr_captured = true;
-        failure.stderr_tail = rankrun_logs::last_lines(path, STDERR_TAIL_LINES);
+        failure.stderr_tail = rankrun_logs::last_lines(path, TAIL_LINES);
     }
     failure.log_files = stdout.into_iter().chain(stderr).collect();
     failure

@@ -195,7 +195,7 @@ fn nul_bytes_and_invalid_utf8_pass_unchanged() {
     let tail = group.start(consoles);
     group.write(0, b"\0\xff\xfe\r\n\n\x1b[31mred");
     finish(&tail);
-    assert_eq!(rest(reader), b"[default0]:\0\xff\xfe\r\n[default0]:\n[default0]:\x1b[31mred\n");
+    assert_eq!(rest(reader), b"[default0]:\0\xff\xfe\r\n[default0]:\n[default0]:\x1b[31mred\x1b[0m\n");
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl JobFailure {
         if let Some(traceback) = &worker.traceback {
             indented(f, "traceback:", traceback)?;
         } else if !worker.tail.is_empty() {
-            indented(f, "last lines of stderr:", &worker.tail.join("\n"))?;
+            indented(f, "last lines:", &worker.tail.join("\n"))?;
         }
         Ok(())
     }

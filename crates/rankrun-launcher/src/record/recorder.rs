@@ -176,7 +176,7 @@ impl Recorder {
             exit: report.exit.map(Into::into),
             message: failure.map(|failure| failure.message.clone()),
             traceback: failure.and_then(|failure| failure.traceback()).map(str::to_owned),
-            tail: failure.map_or(Vec::new(), |failure| failure.stderr_tail.clone()),
+            tail: report.tail.clone(),
             user_seconds: report.user_time.as_secs_f64(),
             system_seconds: report.system_time.as_secs_f64(),
             peak_memory_bytes: report.peak_memory,

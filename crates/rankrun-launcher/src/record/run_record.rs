@@ -122,7 +122,7 @@ pub struct WorkerRecord {
     /// The traceback that it left.
     #[serde(default)]
     pub traceback: Option<String>,
-    /// The last lines of its stderr, if it failed and they were captured.
+    /// Its last lines, of its stderr or, where that has none, its stdout, if they were captured and the run did not succeed.
     #[serde(default)]
     pub tail: Vec<String>,
     /// CPU time in its own code, in seconds, with that of children it waited for.

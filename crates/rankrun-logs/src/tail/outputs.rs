@@ -116,7 +116,7 @@ impl Plan {
         let frames = options.progress != Progress::Raw;
         for source in given {
             let output = if source.sink == SinkId::Stdout { 0 } else { last_console };
-            let shape = Shape { frames, reset: plan.outputs[output].colored, filter: None };
+            let shape = Shape { frames, reset: true, filter: None };
             let mut numbers = vec![plan.add(&source, output, shape)?];
             for (i, (sink, _, filter)) in options.filters.iter().enumerate() {
                 if *sink == source.sink {
