@@ -2,10 +2,13 @@
 //!
 //! MessagePack by `rmp-serde`, structs with the names of their fields. What decided:
 //!
-//! - It describes itself, so that whatever serde can write comes back: internally tagged and untagged enums, `flatten`,
+//! - It describes itself, so that what other formats cannot read comes back: internally tagged and untagged enums, `flatten`,
 //!   `skip_serializing_if`, `serde_json::Value`. The compact formats (postcard, bincode, bitcode) cannot read those, or
 //!   read them wrong. (bincode is given up by its authors besides.)
 //! - It is maintained, small, and streams to a writer, so that no second copy of a value is made in memory.
+//!
+//! As in JSON, `None` and `()` are one and the same there: `Some(())` and `Some(None)` come back as `None`. A `u128` is
+//! written as bytes, so that an untagged enum may take it for another variant. Values may be nested 1,024 deep.
 //!
 //! A `Vec<u8>` that is the whole value is written as it is: through serde each of its bytes is an element, which takes
 //! three to eight times as long as the copy in every format that was tried. Bytes inside of another value are written at once
@@ -15,8 +18,9 @@
 use std::any::{Any, type_name};
 use std::io::{self, BufWriter, Write};
 
+use rmp_serde::decode::Error;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize, DeserializeOwned, IgnoredAny};
 
 /// Small pieces are collected up to this many bytes; larger ones go straight through.
 const BUFFER: usize = 64 << 10;
@@ -98,7 +102,14 @@ pub(crate) fn decode<T: DeserializeOwned + 'static>(encoding: Encoding, written:
                 .map(|value| *value)
                 .map_err(|_| format!("there are plain bytes, not a `{}`", type_name::<T>()))
         }
-        Encoding::MessagePack => rmp_serde::from_slice(&written).map_err(|error| error.to_string()),
+        Encoding::MessagePack => {
+            let mut decoder = rmp_serde::Deserializer::from_read_ref(&written);
+            let value = T::deserialize(&mut decoder).map_err(|error| error.to_string())?;
+            match IgnoredAny::deserialize(&mut decoder) {
+                Err(Error::InvalidMarkerRead(end)) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(value),
+                _ => Err("there is more than one value: what was announced is less than what was written".to_owned()),
+            }
+        }
     }
 }
 
@@ -119,6 +130,27 @@ mod tests {
         let mut written = Vec::new();
         let encoding = encode(value, &mut written).unwrap();
         decode(encoding, written).unwrap()
+    }
+
+    /// Announces one element and writes three.
+    struct Liar;
+
+    impl Serialize for Liar {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            use serde::ser::SerializeSeq;
+            let mut elements = serializer.serialize_seq(Some(1))?;
+            for element in 1..=3_u8 {
+                elements.serialize_element(&element)?;
+            }
+            elements.end()
+        }
+    }
+
+    #[test]
+    fn what_is_left_over_makes_a_value_unreadable() {
+        let mut written = Vec::new();
+        let encoding = encode(&Liar, &mut written).unwrap();
+        assert!(decode::<Vec<u8>>(encoding, written).unwrap_err().contains("more than one value"));
     }
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]

@@ -52,7 +52,21 @@ pub use value::{NoReturnValue, ReturnSlot, ReturnValue, ReturnValueError};
 pub use worker::init;
 
 /// A function that is to be called by workers, for which the arguments are still to be said.
+///
+/// It is a function by its name. A pointer to one does not compile, as a worker could not know which:
+///
+/// ```compile_fail
+/// fn double(x: u64) -> u64 { 2 * x }
+/// let pointer: fn(u64) -> u64 = double;
+/// let call = rankrun_functions::callable(pointer).with(1);
+/// ```
+///
+/// ```
+/// fn double(x: u64) -> u64 { 2 * x }
+/// let call = rankrun_functions::callable(double).with(1);
+/// ```
 pub fn callable<M, F: Function<M>>(function: F) -> Callable<F::Arguments> {
+    registry::only_a_function::<F>();
     Callable::new(function)
 }
 

@@ -47,7 +47,19 @@ pub static FUNCTIONS: [Entry];
 
 /// The name of a function.
 pub fn name<M, F: Function<M>>(function: F) -> &'static str {
+    only_a_function::<F>();
     function.name()
+}
+
+/// Does not compile for a pointer to a function, or a closure that holds something: a worker would not have what is in it,
+/// and all that are of its type have one name.
+pub(crate) const fn only_a_function<F>() {
+    const {
+        assert!(
+            size_of::<F>() == 0,
+            "a function by its name is needed, not a pointer to one nor a closure with captures"
+        );
+    }
 }
 
 /// The names of the types that a function takes and gives.
