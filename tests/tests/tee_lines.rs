@@ -131,7 +131,7 @@ fn colours_can_be_asked_for_where_no_terminal_is() {
     let prefix = "\x1b[36m[default0]:\x1b[0m";
     assert_eq!(output.stdout_text(), format!("{prefix}\x1b[1mbold\x1b[0m\n{prefix}plain\n"));
     let output = run(&["-t", "1"], script);
-    assert_eq!(output.stdout_text(), "[default0]:\x1b[1mbold\n[default0]:plain\n");
+    assert_eq!(output.stdout_text(), "[default0]:\x1b[1mbold\x1b[0m\n[default0]:plain\n");
 }
 
 #[test]
