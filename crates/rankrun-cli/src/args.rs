@@ -63,7 +63,7 @@ pub(crate) struct Args {
     pub(crate) role: String,
 
     /// How long workers have from the death signal to SIGKILL
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
     pub(crate) shutdown_timeout: Duration,
 
     /// Signals that stop the run: passed on to the workers with grace, a second one kills
@@ -112,7 +112,6 @@ pub(crate) struct Args {
         value_name = "SECONDS",
         default_value = "5",
         value_parser = parse_seconds,
-        allow_negative_numbers = true,
         help_heading = "Stopping"
     )]
     pub(crate) dump_timeout: Duration,
@@ -217,6 +216,17 @@ mod tests {
         match parsed(line) {
             Err(Stop::Usage(text)) => text,
             other => panic!("{line:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_negative_number_is_the_value_of_the_option_before_it() {
+        for arg in crate::help::command().get_arguments().filter(|arg| arg.get_action().takes_values()) {
+            let Some(long) = arg.get_long() else { continue };
+            let option = format!("--{long}");
+            if let Err(Stop::Usage(text)) = parsed(&[&option, "-1", "true"]) {
+                assert!(text.contains(&option) && !text.contains("unexpected argument"), "{text}");
+            }
         }
     }
 

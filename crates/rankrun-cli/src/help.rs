@@ -79,7 +79,9 @@ pub(crate) fn command() -> Command {
     let command = Args::command().mut_args(|arg| {
         // Not that of the group before it.
         let Some(long) = arg.get_long().map(str::to_owned) else { return arg.help_heading(None) };
-        let arg = with_underscores(arg, &long);
+        // So that `-1` is a wrong value that is told what is accepted, and no unknown option.
+        let takes_value = arg.get_action().takes_values();
+        let arg = with_underscores(arg, &long).allow_negative_numbers(takes_value);
         let arg = if TORCHRUN.contains(&long.as_str()) {
             arg.help_heading(TORCHRUN_HEADING)
         } else if arg.get_help_heading().is_none() {

@@ -18,7 +18,7 @@ pub(crate) struct PlacementArgs {
     pub(crate) cpu_affinity: Option<CpuLists>,
 
     /// The workers' nice value, -20 to 19
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) nice: Option<i32>,
 
     /// A resource limit of the workers, in bytes, seconds or a number, or unlimited; can be given more than once
@@ -34,7 +34,7 @@ pub(crate) struct PlacementArgs {
     pub(crate) chdir: Option<PathBuf>,
 
     /// The local rank that has rankrun's standard input; the others have an empty one
-    #[arg(long, value_name = "RANK|none", default_value = "none", value_parser = parse_stdin, allow_negative_numbers = true)]
+    #[arg(long, value_name = "RANK|none", default_value = "none", value_parser = parse_stdin)]
     pub(crate) stdin: StdinRank,
 }
 

@@ -19,12 +19,12 @@ use crate::values::parse_seconds;
 #[command(next_help_heading = "Failures and records")]
 pub(crate) struct RecordArgs {
     /// How long after the first failure workers that are failing too have until the others are stopped, 0 for not at all
-    #[arg(long, value_name = "SECONDS", default_value = "0.05", value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "0.05", value_parser = parse_seconds)]
     pub(crate) settle_time: Duration,
 
     /// Stops the run as failed when no worker has written captured output, or touched the file in its
     /// RANKRUN_HEARTBEAT_FILE, for this long: --dump-signal (SIGABRT unless given), then as after a failure [default: 0, never]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) stall_timeout: Option<Duration>,
 
     /// Writes a line of JSON for each thing that happens (started, exited, signal, restart, result, ...) to a file, a named

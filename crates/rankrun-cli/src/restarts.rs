@@ -15,13 +15,7 @@ pub(crate) struct RestartArgs {
     pub(crate) max_restarts: u32,
 
     /// How long to wait before that: SECONDS, doubled each time up to MOST
-    #[arg(
-        long,
-        value_name = "SECONDS[:MOST]",
-        default_value = "0",
-        hide_default_value = true,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "SECONDS[:MOST]", default_value = "0", hide_default_value = true)]
     pub(crate) restart_backoff: Backoff,
 
     /// Exit codes of the first failing worker after which it is not started again, such as 2,64-78
@@ -29,7 +23,7 @@ pub(crate) struct RestartArgs {
     pub(crate) no_restart_on: Option<ExitCodes>,
 
     /// A group that failed sooner after its start is not started again
-    #[arg(long, value_name = "SECONDS", default_value = "0", hide_default_value = true, value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "0", hide_default_value = true, value_parser = parse_seconds)]
     pub(crate) min_uptime: Duration,
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct EntryArgs {
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TakenArgs {
     /// Accepted; an end of a worker is noticed at once
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) monitor_interval: Option<std::time::Duration>,
 
     /// Accepted; workers are programs, not forked from rankrun
