@@ -61,12 +61,10 @@ fn a_worker_that_fails_on_one_node_ends_the_other() {
     std::fs::write(job.file("fail"), "").unwrap();
     let output = job.end();
     let said = output.stderr_text();
-    // srun says the highest of its tasks' codes: of the one that failed, and of the one that it stopped.
-    for words in ["task 1: Exited with exit code 7", "task 0: Exited with exit code 143", "rankrun: stopped by SIGTERM"]
-    {
-        assert!(said.contains(words), "`{words}` not in: {output}");
-    }
-    assert_eq!(output.code, Some(143), "{output}");
+    assert!(said.contains("task 1: Exited with exit code 7"), "{output}");
+    // srun says the highest code that it has heard of: mostly that of the node it stopped, but it may leave before that ends.
+    // What became of each node is in the results below.
+    assert!(matches!(output.code, Some(7 | 143)), "{output}");
     assert!(job.text("term0").contains("term"), "{output}");
     assert_no_group(&cookies);
     // All nodes' results together blame the right one.
