@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rankrun::{
-    Cause, ChildFailedError, Entrypoint, LogsSpecs, PContext, PerRank, RunProcsResult, RunState, Signal, StartError,
-    StartProcessesError, StopReason, WaitError, WorkerGroup,
+    Cause, ChildFailedError, Entrypoint, LogsSpecs, PContext, PerRank, ProcessFailure, RunProcsResult, RunState,
+    Signal, StartError, StartProcessesError, StopReason, WaitError, WorkerGroup,
 };
 
 use crate::plan::Plan;
@@ -226,7 +226,7 @@ impl Run<'_> {
             observer.started(&Started { restart_count, started, run_dir: run_dir.as_ref(), pids });
         }
         let result = self.wait(context)?;
-        let result = self.without_victims(context, result);
+        let result = self.as_stopped(context, result);
         let now = Instant::now();
         let ended = Ended {
             restarts: attempt,
@@ -254,20 +254,21 @@ impl Run<'_> {
         }
     }
 
-    /// The result without failures where the workers got the stop signal that this program got, but before it: they are
-    /// not to blame. Waits a moment for the signal if all that failed died of one that stops.
-    fn without_victims(&mut self, context: &PContext, result: Arc<RunProcsResult>) -> Arc<RunProcsResult> {
-        let Some((signal, ended)) = common_signal(&result) else { return result };
-        let stops = self.plan.launch.signals.as_ref().is_some_and(|signals| signals.stops_at(signal));
-        if stops && self.signal.is_none() {
-            let waited = ended.elapsed().unwrap_or_default();
-            if let Err(error) = context.pause(SAME_SIGNAL.saturating_sub(waited)) {
+    /// The result as that of a group that was stopped, where the workers got the stop signal that this program got, but
+    /// before it. Waits a moment for the signal if all that failed died of one that stops.
+    fn as_stopped(&mut self, context: &PContext, result: Arc<RunProcsResult>) -> Arc<RunProcsResult> {
+        let Some(end) = CommonEnd::of(&result) else { return result };
+        if self.signal.is_none() {
+            let signals = self.plan.launch.signals.as_ref();
+            let waits = end.signal.is_some_and(|signal| signals.is_some_and(|signals| signals.stops_at(signal)));
+            // After a success nobody waits: a signal that has come counts, one that is to come does not.
+            let patience = if waits { SAME_SIGNAL } else { Duration::ZERO };
+            if let Err(error) = context.pause(patience.saturating_sub(end.at.elapsed().unwrap_or_default())) {
                 self.take_signal(error.sigval);
             }
         }
-        // The clock may have been set back in between; then they are as good as simultaneous.
-        let apart = self.signalled.duration_since(ended).unwrap_or_default();
-        if self.signal == Some(signal) && apart <= SAME_SIGNAL { Arc::new(stopped(&result)) } else { result }
+        let is_stopped = self.signal.is_some_and(|signal| end.is_by(signal, self.signalled));
+        if is_stopped { Arc::new(stopped(&result)) } else { result }
     }
 
     /// Waits for the result, and keeps the first signal that stopped the group.
@@ -293,27 +294,49 @@ impl Run<'_> {
     }
 }
 
-/// The signal that ended every worker that failed, none of which says a word of a failure of its own, and the time of the
-/// first such end.
-fn common_signal(result: &RunProcsResult) -> Option<(Signal, SystemTime)> {
-    if result.state != RunState::Failed || result.stall.is_some() {
-        return None;
+/// How all workers ended whom no request to stop had reached, where they may have got a stop signal of somebody else.
+struct CommonEnd {
+    /// What all that failed died of; `None` if all exited 0, as workers do that catch it.
+    signal: Option<Signal>,
+    /// When the first of them failed, or the last one exited.
+    at: SystemTime,
+}
+
+impl CommonEnd {
+    /// `None` where they ended in several ways, or one says a word of a failure of its own.
+    fn of(result: &RunProcsResult) -> Option<Self> {
+        let ended = |rank: usize| result.workers.get(rank)?.ended;
+        match result.state {
+            RunState::Succeeded => {
+                let at = (0..result.workers.len()).filter_map(ended).max()?;
+                Some(Self { signal: None, at })
+            }
+            RunState::Failed if result.stall.is_none() => {
+                let signal = result.failures.values().next()?.exit.signal()?;
+                let is_same = |one: &ProcessFailure| one.exit.signal() == Some(signal) && one.error_file_data.is_none();
+                let at = result.failures.keys().copied().filter_map(ended).min()?;
+                result.failures.values().all(is_same).then_some(Self { signal: Some(signal), at })
+            }
+            _ => None,
+        }
     }
-    let mut failures = result.failures.values();
-    let signal = failures.next()?.exit.signal()?;
-    let is_same =
-        result.failures.values().all(|one| one.exit.signal() == Some(signal) && one.error_file_data.is_none());
-    let ended = result.failures.keys().filter_map(|rank| result.workers.get(*rank)?.ended).min();
-    is_same.then_some(signal).zip(ended)
+
+    /// Whether a stop signal that came to this program at `signalled` was its reason.
+    fn is_by(&self, signal: Signal, signalled: SystemTime) -> bool {
+        // The clock may have been set back in between; then they are as good as simultaneous.
+        let apart = signalled.duration_since(self.at).unwrap_or_default();
+        self.signal.is_none_or(|death| death == signal) && apart <= SAME_SIGNAL
+    }
 }
 
 /// The same result for a group that somebody stopped by signals of his own: no worker failed.
 fn stopped(result: &RunProcsResult) -> RunProcsResult {
     let mut result = result.clone();
     let victims = std::mem::take(&mut result.failures);
+    let all = result.state == RunState::Succeeded;
     result.workers = result.workers.map(|local_rank, worker| {
         let mut worker = worker.clone();
-        if victims.contains_key(&local_rank) {
+        if all || victims.contains_key(&local_rank) {
             worker.cause = Cause::Collateral;
         }
         worker
@@ -340,5 +363,29 @@ fn uptime(result: &RunProcsResult, all: Duration) -> Duration {
         // A clock that was set in between counts for nothing more than the time that really passed.
         (Some(started), Some(failed)) => failed.duration_since(started).map_or(all, |uptime| uptime.min(all)),
         _ => all,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_ended_just_before_the_stop_signal_were_ended_by_it() {
+        let at = SystemTime::now();
+        let later = |millis| at + Duration::from_millis(millis);
+        let exited = CommonEnd { signal: None, at };
+        let killed = CommonEnd { signal: Some(Signal::TERM), at };
+        for (end, signal, signalled, is_by) in [
+            (&exited, Signal::TERM, later(0), true),
+            (&exited, Signal::INT, later(100), true),
+            (&exited, Signal::TERM, later(101), false),
+            (&exited, Signal::TERM, at - Duration::from_secs(1), true),
+            (&killed, Signal::TERM, later(100), true),
+            (&killed, Signal::TERM, later(101), false),
+            (&killed, Signal::INT, later(0), false),
+        ] {
+            assert_eq!(end.is_by(signal, signalled), is_by, "{:?} {signal} {signalled:?}", end.signal);
+        }
     }
 }
