@@ -31,8 +31,13 @@ fn a_stop_signal_ends_the_workers_and_the_exit_code_says_which() {
 
 #[test]
 fn workers_that_got_the_stop_signal_before_the_launcher_are_not_to_blame() {
-    for n in [1, 3] {
-        let mut running = start("echo ready; exec sleep 600", n);
+    // The last ones are shells whose program dies of it, and exit with its code.
+    for (n, script) in [
+        (1, "echo ready; exec sleep 600"),
+        (3, "echo ready; exec sleep 600"),
+        (2, "echo ready; (exec sleep 600); exit"),
+    ] {
+        let mut running = start(script, n);
         // As an engine does that signals each process of a job step.
         for worker in running.processes().into_iter().filter(|process| process.comm == "sleep") {
             kill(Pid::from_raw(worker.pid), NixSignal::SIGTERM).unwrap();

@@ -312,8 +312,10 @@ impl CommonEnd {
                 Some(Self { signal: None, at })
             }
             RunState::Failed if result.stall.is_none() => {
-                let signal = result.failures.values().next()?.exit.signal()?;
-                let is_same = |one: &ProcessFailure| one.exit.signal() == Some(signal) && one.error_file_data.is_none();
+                // A shell whose program died of it exits with its code.
+                let code = result.failures.values().next()?.exit.shell_code();
+                let signal = Signal::from_raw(i32::from(code) - 128)?;
+                let is_same = |one: &ProcessFailure| one.exit.shell_code() == code && one.error_file_data.is_none();
                 let at = result.failures.keys().copied().filter_map(ended).min()?;
                 result.failures.values().all(is_same).then_some(Self { signal: Some(signal), at })
             }
