@@ -4,12 +4,12 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use rankrun_types::{ExitKind, Signal};
+use rankrun_types::{ExitKind, Signal, ranges};
 
 use crate::child_failed::{ChildFailedError, RankFailure};
 use crate::escape;
 use crate::failure::ProcessFailure;
-use crate::groups::{Group, group_equal, rank_list};
+use crate::groups::{Group, group_equal};
 use crate::reason::{MemoryKills, usual_meaning};
 use crate::root_cause::FailureKind;
 use crate::time::local_milliseconds;
@@ -174,7 +174,7 @@ impl<'a> Report<'a> {
         }
         let rest: Vec<usize> = groups[shown..].iter().flat_map(|group| &group.members).map(|one| one.rank).collect();
         if !rest.is_empty() {
-            write!(f, "\n  and {} more, later ones: {}", rest.len(), rank_list(rest))?;
+            write!(f, "\n  and {} more, later ones: {}", rest.len(), ranges("rank", rest))?;
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl<'a> Report<'a> {
         if several_roles {
             write!(f, "{} ", escape::line(&first.role))?;
         }
-        write!(f, "{}", rank_list(group.members.iter().map(|one| one.rank)))?;
+        write!(f, "{}", ranges("rank", group.members.iter().map(|one| one.rank)))?;
         match group.members.len() {
             1 => write!(f, " (local rank {}, pid {})", failure.local_rank, failure.pid)?,
             many => write!(f, " ({many} workers)")?,
@@ -219,7 +219,7 @@ impl<'a> Report<'a> {
         if ranks.is_empty() {
             return Ok(());
         }
-        write!(f, "\n\n{}: stopped by rankrun", rank_list(ranks))
+        write!(f, "\n\n{}: stopped by rankrun", ranges("rank", ranks))
     }
 }
 

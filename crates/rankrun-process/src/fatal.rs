@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libc::{c_char, c_int, c_void};
 use rankrun_types::Signal;
 
-use crate::sys::errno;
+use crate::sigaction::{action, set_action};
 
 /// Faults and aborts: the signals that end a process of its own doing.
 pub const FATAL_SIGNALS: [Signal; 5] = [Signal::SEGV, Signal::ABRT, Signal::BUS, Signal::FPE, Signal::ILL];
@@ -134,7 +134,9 @@ impl FatalSignals {
             // SAFETY: fills the set in place. A second fault in the handler then ends the process, as it must.
             unsafe { libc::sigfillset(&raw mut ours.sa_mask) };
             // On an error the drop takes back what was installed so far.
-            set_action(signal.as_raw(), &ours).map_err(|errno| FatalSignalsError::Install { signal, errno })?;
+            // SAFETY: `handler` is async-signal-safe.
+            let set = unsafe { set_action(signal.as_raw(), &ours) };
+            set.map_err(|errno| FatalSignalsError::Install { signal, errno })?;
         }
         Ok(guard)
     }
@@ -147,7 +149,8 @@ impl Drop for FatalSignals {
             for (signal, _, previous) in &prepared.signals {
                 // If somebody has put a handler over ours meanwhile, it stays: it may call ours, which still works.
                 if action(*signal).is_ok_and(|now| now.sa_sigaction == handler as *const () as usize) {
-                    let _ = set_action(*signal, previous);
+                    // SAFETY: it was installed before.
+                    let _ = unsafe { set_action(*signal, previous) };
                 }
             }
         }
@@ -168,22 +171,6 @@ fn ensure_signal_stack() {
     let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: STACK_BYTES };
     // SAFETY: the memory is leaked, so it outlives the thread.
     unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
-}
-
-fn action(signal: c_int) -> Result<libc::sigaction, i32> {
-    let mut current = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only asks; the other pointer is to live memory, valid when zeroed.
-    unsafe {
-        if libc::sigaction(signal, std::ptr::null(), current.as_mut_ptr()) < 0 {
-            return Err(errno());
-        }
-        Ok(current.assume_init())
-    }
-}
-
-fn set_action(signal: c_int, new: &libc::sigaction) -> Result<(), i32> {
-    // SAFETY: either `handler`, which is async-signal-safe, or what was installed before.
-    if unsafe { libc::sigaction(signal, new, std::ptr::null_mut()) } < 0 { Err(errno()) } else { Ok(()) }
 }
 
 /// Writes the file and hands the signal on. Async-signal-safe: no allocation, no lock, no panic.

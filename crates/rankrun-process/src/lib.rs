@@ -37,6 +37,7 @@ mod limit;
 mod memory_kills;
 mod numa;
 mod placement;
+mod sigaction;
 mod spawn;
 mod sys;
 mod sysfs;

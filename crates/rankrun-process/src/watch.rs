@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use libc::{c_int, c_void};
 use rankrun_types::Signal;
 
+use crate::sigaction::{action, set_action};
 use crate::sys::errno;
 
 /// The largest signal number of any Linux port, plus one.
@@ -127,7 +128,8 @@ impl SignalWatcher {
         let mut ours = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
         ours.sa_sigaction = handler as *const () as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-        set_action(number, &ours)?;
+        // SAFETY: `handler` is async-signal-safe.
+        unsafe { set_action(number, &ours) }?;
         self.installed.push(Installed { signal: number, previous });
         Ok(())
     }
@@ -161,7 +163,8 @@ impl Drop for SignalWatcher {
         for installed in self.installed.drain(..) {
             // If somebody has put a handler over ours meanwhile, it stays: it may call ours, which still works.
             if action(installed.signal).is_ok_and(|now| now.sa_sigaction == handler as *const () as usize) {
-                let _ = set_action(installed.signal, &installed.previous);
+                // SAFETY: it was installed before.
+                let _ = unsafe { set_action(installed.signal, &installed.previous) };
             }
         }
         IN_USE.store(false, Ordering::Release);
@@ -176,7 +179,8 @@ pub fn reset_inherited_signals() {
     if action(libc::SIGCHLD).is_ok_and(|now| now.sa_sigaction == libc::SIG_IGN) {
         // SAFETY: an all-zero sigaction is valid: default action, no flags, empty mask.
         let default_action = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
-        let _ = set_action(libc::SIGCHLD, &default_action);
+        // SAFETY: it has no handler.
+        let _ = unsafe { set_action(libc::SIGCHLD, &default_action) };
     }
     crate::sys::restore_signals(0);
 }
@@ -189,22 +193,6 @@ fn make_pipe() -> Result<(OwnedFd, OwnedFd), i32> {
     }
     // SAFETY: the kernel just made both and nobody else has them.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
-}
-
-fn action(signal: c_int) -> Result<libc::sigaction, i32> {
-    let mut current = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only asks; the other pointer is to live memory, valid when zeroed.
-    unsafe {
-        if libc::sigaction(signal, std::ptr::null(), current.as_mut_ptr()) < 0 {
-            return Err(errno());
-        }
-        Ok(current.assume_init())
-    }
-}
-
-fn set_action(signal: c_int, new: &libc::sigaction) -> Result<(), i32> {
-    // SAFETY: either `handler`, which is async-signal-safe, or what was installed before.
-    if unsafe { libc::sigaction(signal, new, std::ptr::null_mut()) } < 0 { Err(errno()) } else { Ok(()) }
 }
 
 /// Writes the signal's number to the pipe and calls who was there before. Async-signal-safe.

@@ -1,7 +1,8 @@
 //! The vocabulary of a worker group, without any IO.
 //!
 //! Here: [`PerRank`] (one value for each local rank, none missing), [`Signal`] (a number with its name),
-//! [`ExitKind`] (how a worker ended) and [`env`](mod@env) (the names of the environment variables that workers get).
+//! [`ExitKind`] (how a worker ended), [`ranges`](fn@ranges) (ranks as a list) and [`env`](mod@env) (the names of the
+//! environment variables that workers get).
 //! Not here: anything that opens a file, starts a process or reads a clock.
 //!
 //! A local rank is a plain `usize` from 0 to `local_world_size - 1`, because it indexes; the field's name
@@ -23,10 +24,12 @@
 pub mod env;
 mod exit_kind;
 mod per_rank;
+mod ranges;
 mod signal;
 
 pub use exit_kind::{ExitKind, LOST_EXITCODE};
 pub use per_rank::{PerRank, RankMapError};
+pub use ranges::ranges;
 pub use signal::{ParseSignalError, Signal};
 
 /// The largest local rank that a spec, a map or a group may name.

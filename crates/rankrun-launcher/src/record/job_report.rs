@@ -3,13 +3,11 @@
 use std::fmt;
 
 use rankrun::crates::errors::{escape_block, escape_line};
+use rankrun::crates::types::ranges;
 
 use super::job::{JobFailure, JobRecord};
 use super::run_record::{ExitRecord, RecordState, RunRecord, WorkerRecord};
 use super::time;
-
-/// How many runs of nodes are named before the rest is counted.
-const MAX_RUNS: usize = 16;
 
 impl fmt::Display for JobRecord {
     /// First what it comes to, in one line; then the nodes, those with the same end together; then the failure.
@@ -28,7 +26,7 @@ impl fmt::Display for JobRecord {
         if self.nodes > 1 {
             writeln!(f, "\n\nNodes ({} in all):", self.nodes)?;
             for (members, text) in self.groups() {
-                writeln!(f, "  {}: {text}", node_list(&members))?;
+                writeln!(f, "  {}: {text}", ranges("node", members))?;
             }
         } else {
             writeln!(f)?;
@@ -163,20 +161,4 @@ fn first_line(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let short: String = line.chars().take(MOST).collect();
     escape_line(&short)
-}
-
-/// `node 3`, or `nodes 0-2,5`; after many runs the rest is counted.
-fn node_list(nodes: &[usize]) -> String {
-    let runs: Vec<&[usize]> = nodes.chunk_by(|a, b| a + 1 == *b).collect();
-    let shown = runs.len().min(MAX_RUNS);
-    let texts: Vec<String> = runs[..shown]
-        .iter()
-        .map(|run| match run {
-            [first, .., last] => format!("{first}-{last}"),
-            run => run.iter().map(usize::to_string).collect(),
-        })
-        .collect();
-    let rest: usize = runs[shown..].iter().map(|run| run.len()).sum();
-    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-    format!("{} {}{more}", if nodes.len() == 1 { "node" } else { "nodes" }, texts.join(","))
 }
