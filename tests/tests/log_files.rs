@@ -240,3 +240,43 @@ fn a_file_that_a_rotator_cuts_is_followed_and_has_no_hole() {
     let warned = output.stderr_text();
     assert_eq!(warned.matches("was cut from").count(), 1, "{warned}");
 }
+
+#[test]
+fn what_a_worker_writes_to_its_stderr_opened_anew_is_shown_whole_and_its_file_is_said_to_be_cut_once() {
+    let logs = tempfile::tempdir().unwrap();
+    let args = ["-t", "3", "--duplicate-stderr-filters", "line", "--log-dir", path(logs.path())];
+    // Each `>` cuts the file; the line that is written then is longer than all that was read.
+    let script = "echo first line >&2; touch {a}; {W} wait-for {b}; echo the second line >/dev/stderr; touch {c}; \
+                  {W} wait-for {d}; echo and a third one, a long line >/dev/stderr; echo out; exit 0";
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let launcher = Pidfds::Used.rankrun().stderr(writer);
+    let mut group = Group::start_as(launcher, 1, &args, Script::Shell(script));
+    let chosen = || {
+        let file = the_run(logs.path()).join("attempt_0/filtered_stderr.log");
+        fs::read_to_string(file).unwrap()
+    };
+    let mut shown = String::new();
+    let mut expect = |line: &str| {
+        while !shown.ends_with(line) {
+            let mut byte = [0];
+            std::io::Read::read_exact(&mut reader, &mut byte).unwrap();
+            shown.push(byte[0] as char);
+        }
+        eventually("it is in the file of chosen lines too", LIMIT, || chosen().ends_with(line));
+    };
+    group.wait_for_files(&["a"]);
+    expect("[default0]:first line\n");
+    group.touch("b");
+    group.wait_for_files(&["c"]);
+    expect("[default0]:the second line\n");
+    group.touch("d");
+    assert_eq!(group.end().code, Some(0));
+    let rest = std::io::read_to_string(reader).unwrap();
+    assert!(rest.ends_with("[default0]:and a third one, a long line\n"), "{shown}{rest}");
+    shown.push_str(&rest);
+    let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with("[default0]:")).collect();
+    let expected = ["[default0]:first line", "[default0]:the second line", "[default0]:and a third one, a long line"];
+    assert_eq!(lines, expected, "{shown}");
+    assert_eq!((shown.lines().count(), shown.matches("was cut").count()), (4, 1), "{shown}");
+    assert_eq!(chosen().lines().collect::<Vec<_>>(), expected);
+}

@@ -360,6 +360,24 @@ fn a_file_that_was_cut_is_followed_from_its_start() {
 }
 
 #[test]
+fn a_file_that_was_cut_and_has_outgrown_what_was_read_is_followed_from_its_start() {
+    let mut group = Group::new(&[SinkId::Stdout]);
+    let (mut reader, consoles) = one_pipe();
+    let tail = group.start(consoles);
+    let mut before = "first".to_owned();
+    group.write(0, b"first\n");
+    for round in 0..20 {
+        expect(&mut reader, format!("[default0]:{before}\n").as_bytes());
+        // As `echo` does that opens /dev/stderr anew: cut and written in one, and as long as before or longer.
+        before = format!("{round:-<width$}", width = before.len() + round % 2);
+        std::fs::write(group.path(0), format!("{before}\n")).unwrap();
+    }
+    expect(&mut reader, format!("[default0]:{before}\n").as_bytes());
+    finish(&tail);
+    assert_eq!(rest(reader), b"");
+}
+
+#[test]
 fn a_file_that_was_renamed_or_removed_is_followed_on() {
     let mut group = Group::new(&[SinkId::Stdout]);
     let (mut reader, consoles) = one_pipe();

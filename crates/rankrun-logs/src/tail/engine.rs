@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use nix::sys::signal::SigSet;
 
 use super::core::TailCore;
 use super::outputs::{Output, Plan};
+use super::trail::{Found, KEPT, Trail};
 use super::watch::{Told, Watcher};
 use super::{DrainOutcome, IncompleteDrain, Request, Shared, lock};
 use crate::health::{LogHealth, PAUSE};
@@ -68,12 +70,16 @@ struct Followed {
     /// The same file by descriptor, which stays true when it is renamed or replaced.
     by_fd: PathBuf,
     offset: u64,
+    /// What was just before the offset.
+    trail: Trail,
     /// The number of its watch, while that is set.
     watch: Option<i32>,
     ticking: bool,
     /// How far to read at the end.
     target: Option<u64>,
     dead: bool,
+    /// It was cut, and that was said.
+    cut: bool,
 }
 
 /// What is shown below all lines.
@@ -111,10 +117,12 @@ impl Engine {
             by_fd: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
             file,
             path,
+            trail: Trail::new(),
             watch: None,
             ticking: false,
             target: None,
             dead: false,
+            cut: false,
         });
         let files: Vec<Followed> = followed.collect();
         let live: Vec<bool> = plan.outputs.iter().map(|output| output.live).collect();
@@ -134,7 +142,7 @@ impl Engine {
             last_draw: Instant::now(),
             status: plan.status.map(|(output, line)| Status { line, output, next: Instant::now() + STATUS }),
             watcher,
-            buffer: vec![0; CHUNK].into(),
+            buffer: vec![0; CHUNK + KEPT].into(),
             tick: Tick { next: None, interval: TICK },
             last_read: Instant::now(),
             ending: None,
@@ -210,35 +218,44 @@ impl Engine {
     /// Reads one chunk of a file, or finds its end.
     fn read(&mut self, source: usize, now: Instant) {
         let followed = &mut self.files[source];
-        match followed.file.read_at(&mut self.buffer, followed.offset) {
-            Ok(0) => self.at_end(source, now),
-            Ok(count) => {
-                if self.buffer[0] == 0 {
-                    // Freed by who limits its size, before it was read here.
-                    let data = data_from(&followed.file, followed.offset);
-                    if data > followed.offset {
-                        followed.offset = data;
-                        return self.core.finish_line(source);
-                    }
-                }
-                followed.offset += count as u64;
-                self.shared.positions.set(source, followed.offset);
-                self.core.feed(source, &self.buffer[..count], SystemTime::now);
-                self.last_read = now;
-                if let Some(health) = &mut self.health {
-                    health.look_at.get_or_insert(now + PAUSE);
-                }
-                self.tick.interval = TICK;
-                if count < self.buffer.len() {
-                    // Its end, a moment ago. A watch that was set before tells of whatever came since.
-                    self.core.mark_clean(source);
-                    if followed.watch.is_none() {
-                        self.start_ticking(source, now);
-                    }
-                }
-            }
+        let again = followed.trail.len();
+        match followed.file.read_at(&mut self.buffer[..CHUNK + again], followed.offset - again as u64) {
+            Ok(count) => match followed.trail.find(&self.buffer[..count]) {
+                Found::Next(bytes) if !bytes.is_empty() => self.take(source, again..count, now),
+                Found::Next(_) | Found::Short => self.at_end(source, now),
+                Found::Other => self.start_again(source, None),
+            },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => self.give_up(source, &error),
+        }
+    }
+
+    /// Takes what was read now; before it in the buffer is what was read before.
+    fn take(&mut self, source: usize, new: Range<usize>, now: Instant) {
+        let followed = &mut self.files[source];
+        if self.buffer[new.start] == 0 {
+            // Freed by who limits its size, before it was read here.
+            let data = data_from(&followed.file, followed.offset);
+            if data > followed.offset {
+                (followed.offset, followed.trail) = (data, Trail::new());
+                return self.core.finish_line(source);
+            }
+        }
+        followed.offset += new.len() as u64;
+        followed.trail.follow(&self.buffer[..new.end]);
+        self.shared.positions.set(source, followed.offset);
+        self.core.feed(source, &self.buffer[new.clone()], SystemTime::now);
+        self.last_read = now;
+        if let Some(health) = &mut self.health {
+            health.look_at.get_or_insert(now + PAUSE);
+        }
+        self.tick.interval = TICK;
+        if new.len() < CHUNK {
+            // Its end, a moment ago. A watch that was set before tells of whatever came since.
+            self.core.mark_clean(source);
+            if followed.watch.is_none() {
+                self.start_ticking(source, now);
+            }
         }
     }
 
@@ -253,12 +270,7 @@ impl Engine {
             *target = length.min(*target);
         }
         if length < followed.offset {
-            let path = followed.path.display();
-            log::warn!("{path} was cut from {} to {length} bytes: following it from its start", followed.offset);
-            followed.offset = 0;
-            self.shared.positions.set(source, 0);
-            self.core.finish_line(source);
-            return;
+            return self.start_again(source, Some(length));
         }
         let enough = self.ending.as_ref().is_some_and(|ending| ending.request.idle.is_zero());
         if followed.watch.is_some() || enough {
@@ -268,6 +280,20 @@ impl Engine {
             self.start_ticking(source, now);
         }
         // Else the watch is new: it stays dirty, to be read once more.
+    }
+
+    /// Follows from its start a file that was cut: to this length, or to one that it has outgrown.
+    fn start_again(&mut self, source: usize, length: Option<u64>) {
+        let Followed { path, offset, .. } = &self.files[source];
+        // Followed once more for those lines that are chosen; and some workers do it again and again.
+        if !self.files.iter().any(|followed| followed.cut && followed.path == *path) {
+            let to = length.map_or("and written anew".to_owned(), |length| format!("from {offset} to {length} bytes"));
+            log::warn!("{} was cut {to}: following it from its start", path.display());
+        }
+        let followed = &mut self.files[source];
+        (followed.offset, followed.trail, followed.cut) = (0, Trail::new(), true);
+        self.shared.positions.set(source, 0);
+        self.core.finish_line(source);
     }
 
     /// Sets the watch of a file; `None` where there are no watches.

@@ -7,6 +7,7 @@ mod engine;
 mod outputs;
 mod positions;
 mod row;
+mod trail;
 pub(crate) mod watch;
 
 use std::fmt;
@@ -206,9 +207,10 @@ pub enum IncompleteDrain {
 /// A console whose reader goes away (`EPIPE`) or that fails ends its own output only. The thread blocks all signals,
 /// so that SIGPIPE does no harm even in a program that has not ignored it.
 ///
-/// A file that becomes shorter than what was read of it, as by copytruncate, is read again from its start. One that is
-/// cut and grows past that point between two looks cannot be told from one that only grew. A beginning that was freed
-/// (see [`LogLimiter`](crate::LogLimiter)) is skipped, not shown as NUL bytes.
+/// A file that was cut, as by copytruncate or by a worker that opens `/dev/stderr` anew, is read again from its start, which
+/// is said once for each file. It is known by being shorter than what was read of it, or by other bytes in the last 64
+/// that were read; one that has the same there cannot be told from one that only grew. A beginning that was freed (see
+/// [`LogLimiter`](crate::LogLimiter)) is skipped, not shown as NUL bytes.
 ///
 /// [`AsFd`] gives an eventfd that is readable once the engine has ended. Dropping a `Tail` asks the engine to stop at
 /// once and does not wait for it.
