@@ -219,6 +219,84 @@ fn a_full_disk_keeps_no_worker_and_is_one_warning() {
     assert!(warnings.contains("No space left on device"), "{warnings}");
 }
 
+/// Fills a disk to its last byte.
+fn fill(disk: &Mounted) -> PathBuf {
+    let file = disk.path().join("fill");
+    fs::write(&file, vec![b'x'; 2 << 20]).unwrap_err();
+    file
+}
+
+#[test]
+fn on_a_full_disk_the_console_has_every_line() {
+    let Some(disk) = Mounted::tmpfs() else { return };
+    // Half as much again as the disk holds.
+    let script = "i=0; while [ $i -lt 15000 ]; do echo line $i of rank $RANK ------------------------------; i=$((i+1)); done; echo end";
+    let output = run(disk.path(), &["-n", "2", "-t", "1"], &["sh", "-c", script]);
+    assert_eq!(output.code, Some(0), "{output}");
+    let shown = output.stdout_text();
+    for rank in 0..2 {
+        let prefix = format!("[default{rank}]:");
+        let mut lines = shown.lines().filter_map(|line| line.strip_prefix(&prefix));
+        for i in 0..15_000 {
+            assert_eq!(lines.next(), Some(&*format!("line {i} of rank {rank} ------------------------------")));
+        }
+        assert_eq!((lines.next(), lines.next()), (Some("end"), None));
+    }
+    assert_eq!(shown.lines().count(), 2 * 15_001);
+    let warnings = output.stderr_text();
+    assert_eq!(warnings.lines().count(), 1, "{warnings}");
+}
+
+#[test]
+fn what_a_full_disk_did_not_take_is_on_the_console_in_its_place_and_counted_in_the_file_when_there_is_room() {
+    let Some(disk) = Mounted::tmpfs() else { return };
+    // Longer than what is left of a block.
+    let script = "long() { head -c 5000 /dev/zero | tr '\\0' $1; echo; }; long a; touch {a}; {W} wait-for {full}; long b; \
+                  long c; touch {lost}; {W} wait-for {room}; echo d; exit 0";
+    let args = ["--pty", "-t", "1", "--duplicate-stdout-filters", "b,d", "--log-dir", text(disk.path())];
+    let mut group = Group::start(Pidfds::Used, 1, &args, Script::Shell(script));
+    group.wait_for_files(&["a"]);
+    let file = log(disk.path(), "0/stdout.log");
+    eventually("the first line is in the file", LIMIT, || fs::metadata(&file).unwrap().len() == 5001);
+    let filling = fill(&disk);
+    group.touch("full");
+    group.wait_for_files(&["lost"]);
+    eventually("it is said", LIMIT, || !group.running().stderr().is_empty());
+    let long = |c: &str| format!("[default0]:{}\n", c.repeat(5000));
+    let shown = [long("a"), long("b"), long("c")].concat();
+    eventually("it is shown", LIMIT, || group.running().stdout() == shown.as_bytes());
+    fs::remove_file(filling).unwrap();
+    group.touch("room");
+    let output = group.end();
+    assert_eq!(output.code, Some(0), "{output}");
+    assert!(output.stdout_text() == format!("{shown}[default0]:d\n"), "{output}");
+    let text = fs::read_to_string(&file).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some(&*"a".repeat(5000)));
+    // What fitted into the last block.
+    let begun = lines.next().unwrap();
+    assert!(begun.starts_with('b') && begun.len() < 5000);
+    assert_eq!(lines.next(), Some(&*format!("[rankrun: {} bytes dropped]", 2 * 5001 - begun.len())));
+    assert_eq!((lines.next(), lines.next()), (Some("d"), None));
+}
+
+#[test]
+fn on_a_full_disk_the_report_has_the_last_lines_or_does_not_say_that_there_were_none() {
+    let Some(disk) = Mounted::tmpfs() else { return };
+    fill(&disk);
+    let script = "echo reason 41 >&2; exit 3";
+    let output = run(disk.path(), &["-r", "3"], &["sh", "-c", script]);
+    assert_eq!(output.code, Some(3), "{output}");
+    assert!(output.stderr_text().contains("reason 41"), "{output}");
+    // Without a terminal nobody has what the worker could not write.
+    let args = ["-r", "3", "--log-dir", text(disk.path()), "sh", "-c", script];
+    let output = Launcher::rankrun().args(args).run_with_timeout(LIMIT);
+    assert_eq!(output.code, Some(3), "{output}");
+    let report = output.stderr_text();
+    assert!(!report.contains("nothing on stderr"), "{report}");
+    assert!(report.contains("nothing in the log of its stderr, which may be incomplete"), "{report}");
+}
+
 #[test]
 fn without_terminals_to_be_had_no_worker_starts_and_the_message_says_why() {
     let dir = tempfile::tempdir().unwrap();

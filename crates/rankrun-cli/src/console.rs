@@ -3,7 +3,6 @@
 //! A console that nobody reads must not keep rankrun from ending: all messages together wait a bounded time for room.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,24 +85,30 @@ fn write_within(mut bytes: &[u8], patience: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// How a warning begins. Each is said once: what is said when it happens is among the result's warnings too.
+/// How a warning begins. Each is said once: what is said when it happens is among the result's warnings too, which may know
+/// more by then.
 const WARNING: &str = "rankrun: warning: ";
 
 /// Standard error for the logger, which any thread may use: what does not fit at once is dropped.
 #[derive(Default)]
 pub(crate) struct LogConsole {
     /// The warnings that were written.
-    said: HashSet<Vec<u8>>,
+    said: Vec<Vec<u8>>,
+}
+
+/// Whether a warning is one that was said, or the same with more that became known until the end.
+fn is_said_with(said: &[u8], warning: &[u8]) -> bool {
+    warning == said || said.strip_suffix(b"\n").is_some_and(|said| warning.starts_with(&[said, b"; "].concat()))
 }
 
 impl Write for LogConsole {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.said.contains(bytes) {
+        if self.said.iter().any(|said| is_said_with(said, bytes)) {
             return Ok(bytes.len());
         }
         let written = write_within(&over_status(bytes), Duration::ZERO).is_ok();
         if written && bytes.starts_with(WARNING.as_bytes()) {
-            self.said.insert(bytes.to_owned());
+            self.said.push(bytes.to_owned());
         }
         Ok(bytes.len())
     }

@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, Sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rankrun_functions::ReturnSlot;
-use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, open_log};
+use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, Unsaved, open_log};
 use rankrun_process::{Child, Command, Exit, Orphans, SpawnError, Spawner, Stdio, become_subreaper};
 use rankrun_types::{ExitKind, PerRank, Signal, env};
 
@@ -32,7 +32,7 @@ use crate::machine::{Action, Event, Life, Machine};
 use crate::outcome::{RunProcsResult, cause};
 use crate::policy::Descendants;
 use crate::program::Program;
-use crate::report::{self, Facts};
+use crate::report::{self, Facts, Logs};
 use crate::signs::{self, Signs};
 use crate::spec::GroupSpec;
 use crate::stall::Stall;
@@ -66,6 +66,8 @@ pub(crate) struct Driver {
     dest: LogsDest,
     tail: Option<Tail>,
     terminals: Option<Terminals>,
+    /// What the files of the terminals did not take.
+    unsaved: Option<Unsaved>,
     log_files: Option<LogFiles>,
     /// The sources of the tail that wait for a worker's process id: source and local rank.
     await_pid: Vec<(usize, usize)>,
@@ -107,9 +109,13 @@ impl Driver {
         let dest = spec.logs_specs.reify(&spec.envs).map_err(|source| StartError::Logs { name: name(), source })?;
         let health = log_files::health(&dest);
         let counts = Arc::default();
-        let tee = Tee::new(&spec, &dest, health.clone(), &counts);
+        let mut tee = Tee::new(&spec, &dest, health.clone(), &counts);
         let terminals = Terminals::start(&spec, &dest, &tee, &health)
             .map_err(|source| StartError::Logs { name: name(), source })?;
+        let unsaved = terminals.as_ref().map(Terminals::unsaved);
+        if let Some(unsaved) = &unsaved {
+            tee.options = tee.options.unsaved(unsaved.clone());
+        }
         if let Some(terminals) = &terminals {
             epoll
                 .add(terminals.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TERMINALS))
@@ -131,6 +137,7 @@ impl Driver {
             dest,
             tail: None,
             terminals,
+            unsaved,
             log_files: None,
             await_pid: Vec::new(),
             stop_began: None,
@@ -553,7 +560,12 @@ impl Driver {
     fn result(&self) -> RunProcsResult {
         let facts = self.slots.map(|_, slot| slot.facts.clone());
         let place = |rank: usize| self.spec.placements[rank].current_dir.as_deref();
-        let mut result = report::result(&self.machine, &facts, &self.dest, self.stop_began, &self.evidence, place);
+        let logs = Logs {
+            dest: &self.dest,
+            unsaved: self.unsaved.as_ref(),
+            incomplete: self.log_files.as_ref().is_some_and(LogFiles::are_in_doubt),
+        };
+        let mut result = report::result(&self.machine, &facts, &logs, self.stop_began, &self.evidence, place);
         result.warnings.clone_from(&self.warnings);
         result.stall.clone_from(&self.stall);
         if self.machine.gave_up_strays() {

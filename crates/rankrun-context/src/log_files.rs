@@ -72,6 +72,11 @@ impl LogFiles {
         warnings.extend(self.health.look());
         warnings
     }
+
+    /// Whether anything was said against the files being complete.
+    pub(crate) fn are_in_doubt(&self) -> bool {
+        self.health.said().is_some()
+    }
 }
 
 /// The health of a group's files, whose directory is that of the run.

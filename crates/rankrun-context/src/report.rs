@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use rankrun_errors::{ObservedExit, ProcessFailure};
 use rankrun_functions::{NoReturnValue, ReturnValue};
-use rankrun_logs::LogsDest;
+use rankrun_logs::{LogsDest, Unsaved, last_lines};
 use rankrun_process::{Exit, Usage};
 use rankrun_types::{ExitKind, PerRank, Signal};
 
@@ -30,17 +30,36 @@ pub(crate) struct Facts {
     pub(crate) returned: Option<Result<ReturnValue, NoReturnValue>>,
 }
 
+/// Where workers' output is.
+pub(crate) struct Logs<'a> {
+    pub(crate) dest: &'a LogsDest,
+    /// What files did not take of it.
+    pub(crate) unsaved: Option<&'a Unsaved>,
+    /// Files may lack some of it, or are gone.
+    pub(crate) incomplete: bool,
+}
+
+impl Logs<'_> {
+    fn last_lines(&self, path: &Path) -> Vec<String> {
+        match self.unsaved {
+            Some(unsaved) => unsaved.last_lines(path, TAIL_LINES),
+            None => last_lines(path, TAIL_LINES),
+        }
+    }
+}
+
 /// The result of a group whose machine is done. Reads the error files and log ends of workers that may have failed.
 ///
 /// `current_dir` gives the directory that a worker was started in, if it is another than this program's.
 pub(crate) fn result<'a>(
     machine: &Machine,
     facts: &PerRank<Facts>,
-    dest: &LogsDest,
+    logs: &Logs<'_>,
     stop_began: Option<SystemTime>,
     evidence: &Evidence,
     current_dir: impl Fn(usize) -> Option<&'a Path>,
 ) -> RunProcsResult {
+    let dest = logs.dest;
     let mut failures = BTreeMap::new();
     // Looked for at most once.
     let mut memory_kills = None;
@@ -57,7 +76,7 @@ pub(crate) fn result<'a>(
             cause = Cause::Collateral;
         }
         if let (Cause::Failed | Cause::Lost, Some(failure)) = (cause, failure.take()) {
-            let mut failure = with_logs(failure, local_rank, dest);
+            let mut failure = with_logs(failure, local_rank, logs);
             if may_be_out_of_memory(failure.exit) {
                 failure.memory_kills = *memory_kills.get_or_insert_with(|| evidence.memory_kills());
             }
@@ -79,7 +98,7 @@ pub(crate) fn result<'a>(
     });
     let state = state(machine.reason(), !failures.is_empty());
     // After a success nobody asks, and a thousand files are not read.
-    let workers = if state == RunState::Succeeded { workers } else { with_tails(&workers, &failures, dest) };
+    let workers = if state == RunState::Succeeded { workers } else { with_tails(&workers, &failures, logs) };
     RunProcsResult {
         state,
         return_values: facts.map(|_, facts| facts.returned.clone().and_then(Result::ok)),
@@ -127,13 +146,14 @@ fn suspected_failure(
 fn with_tails(
     workers: &PerRank<WorkerReport>,
     failures: &BTreeMap<usize, ProcessFailure>,
-    dest: &LogsDest,
+    logs: &Logs<'_>,
 ) -> PerRank<WorkerReport> {
     workers.map(|local_rank, worker| {
         let mut worker = worker.clone();
         let read = || {
-            let streams = [&dest.stderrs[local_rank], &dest.stdouts[local_rank]].into_iter().filter_map(captured);
-            streams.map(|path| rankrun_logs::last_lines(&path, TAIL_LINES)).find(|lines| !lines.is_empty())
+            let (stdouts, stderrs) = (&logs.dest.stdouts, &logs.dest.stderrs);
+            let streams = [&stderrs[local_rank], &stdouts[local_rank]].into_iter().filter_map(captured);
+            streams.map(|path| logs.last_lines(&path)).find(|lines| !lines.is_empty())
         };
         if worker.pid.is_some() {
             let known = failures.get(&local_rank).map(|failure| failure.stderr_tail.clone());
@@ -154,12 +174,14 @@ fn may_be_out_of_memory(exit: ExitKind) -> bool {
 }
 
 /// Adds where the worker's output is, and its last words where its standard error was captured.
-fn with_logs(mut failure: ProcessFailure, local_rank: usize, dest: &LogsDest) -> ProcessFailure {
-    let (stdout, stderr) = (captured(&dest.stdouts[local_rank]), captured(&dest.stderrs[local_rank]));
+fn with_logs(mut failure: ProcessFailure, local_rank: usize, logs: &Logs<'_>) -> ProcessFailure {
+    let (stdout, stderr) = (captured(&logs.dest.stdouts[local_rank]), captured(&logs.dest.stderrs[local_rank]));
     if let Some(path) = &stderr {
         failure.stderr_captured = true;
-        failure.stderr_tail = rankrun_logs::last_lines(path, TAIL_LINES);
+        failure.stderr_incomplete = logs.incomplete;
+        failure.stderr_tail = logs.last_lines(path);
     }
-    failure.log_files = stdout.into_iter().chain(stderr).collect();
+    // A path to a file that is gone helps nobody.
+    failure.log_files = stdout.into_iter().chain(stderr).filter(|path| path.try_exists().unwrap_or(true)).collect();
     failure
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
-use rankrun_logs::{Env, LogHealth, LogsDest, LogsError, SinkId, TerminalSize, WorkerTerminals, open_log};
+use rankrun_logs::{Env, LogHealth, LogsDest, LogsError, SinkId, TerminalSize, Unsaved, WorkerTerminals, open_log};
 use rankrun_types::PerRank;
 
 use crate::spec::GroupSpec;
@@ -122,6 +122,10 @@ impl Terminals {
     /// What went wrong, once they have come to their end.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.ends.wait(Instant::now()).unwrap_or_default()
+    }
+
+    pub(crate) fn unsaved(&self) -> Unsaved {
+        self.ends.unsaved()
     }
 
     pub(crate) fn moved(&self) -> u64 {

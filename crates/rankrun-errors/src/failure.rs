@@ -87,6 +87,8 @@ pub struct ProcessFailure {
     pub log_files: Vec<PathBuf>,
     /// Whether its stderr was captured, so that an empty tail means that it wrote nothing; set by the launcher.
     pub stderr_captured: bool,
+    /// Whether the file of its stderr may lack what it wrote, because the disk was full or the file is gone; set by the launcher.
+    pub stderr_incomplete: bool,
     /// Whether the kernel killed processes for want of memory meanwhile; set by the launcher.
     pub memory_kills: MemoryKills,
     /// Where its core dump went, as words that go after `core dump:`; set by the launcher.
@@ -173,6 +175,7 @@ impl ProcessFailure {
             stderr_tail: Vec::new(),
             log_files: Vec::new(),
             stderr_captured: false,
+            stderr_incomplete: false,
             memory_kills: MemoryKills::NotKnown,
             core_dump: None,
         }

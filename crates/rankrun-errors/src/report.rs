@@ -250,7 +250,11 @@ fn last_words(failure: &ProcessFailure) -> Option<&str> {
 /// What is missing for a reason, and how to have it next time.
 fn hint(failure: &ProcessFailure) -> String {
     let file = if failure.error_file_problem.is_some() { "no usable error file" } else { "no error file" };
-    if failure.stderr_captured {
+    if failure.stderr_captured && failure.stderr_incomplete {
+        format!(
+            "{file}, and nothing in the log of its stderr, which may be incomplete, so the reason is not known.\n{HOW_TO_RECORD}."
+        )
+    } else if failure.stderr_captured {
         format!("{file}, and nothing on stderr, so the reason is not known.\n{HOW_TO_RECORD}.")
     } else {
         format!(

@@ -226,6 +226,15 @@ fn on_a_terminal_the_headline_and_the_headings_stand_out() {
 }
 
 #[test]
+fn of_a_worker_whose_log_may_be_incomplete_it_is_not_said_that_it_wrote_nothing() {
+    let mut failed = without_file(0, ExitKind::Code(3), 0);
+    (failed.stderr_captured, failed.stderr_incomplete) = (true, true);
+    let text = trainer([failed]).to_string();
+    assert!(!text.contains("nothing on stderr"), "{text}");
+    assert!(text.contains("nothing in the log of its stderr, which may be incomplete, so the reason"), "{text}");
+}
+
+#[test]
 fn one_failure_with_captured_stderr_shows_its_last_lines() {
     let mut failed = without_file(0, ExitKind::Signal { signal: Signal::ABRT, core_dumped: true }, 0);
     failed.stderr_tail = vec!["loading\u{1b}[2K".to_owned(), String::new(), "assertion failed: x > 0".to_owned()];

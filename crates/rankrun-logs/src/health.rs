@@ -83,6 +83,13 @@ impl LogHealth {
         }
     }
 
+    /// Adds to what has been said, for the end of the run; it is not said again.
+    pub(crate) fn add(&self, text: &str) {
+        if let Some(said) = &mut *self.0.said.lock().unwrap_or_else(PoisonError::into_inner) {
+            *said = format!("{said}; {text}");
+        }
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         &self.0.directory
     }

@@ -26,8 +26,12 @@ const LINE: usize = 1000;
 /// ```
 #[must_use]
 pub fn last_lines(path: impl AsRef<Path>, count: usize) -> Vec<String> {
-    let Ok(bytes) = end_of(path.as_ref()) else { return Vec::new() };
-    let text = String::from_utf8_lossy(&bytes);
+    end_of(path.as_ref()).map_or(Vec::new(), |bytes| last_lines_of(&bytes, count))
+}
+
+/// The last lines of the end of some output.
+pub(crate) fn last_lines_of(bytes: &[u8], count: usize) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].iter().map(|line| shortened(last_state(line))).collect()
 }
@@ -44,7 +48,7 @@ fn shortened(line: &str) -> String {
     }
 }
 
-fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
+pub(crate) fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     // Not the NUL bytes of a beginning that was freed.

@@ -38,6 +38,7 @@ mod specs;
 mod splitter;
 mod tail;
 mod temporary;
+mod unsaved;
 mod utc;
 
 pub use default_specs::{DEFAULT_RUN_ID, DefaultLogsSpecs};
@@ -55,6 +56,7 @@ pub use run_info::{RunInfo, RunMark};
 pub use specs::{Env, LogsDest, LogsSpecs};
 pub use splitter::{CONTINUES, LineSplitter, MAX_LINE};
 pub use tail::{Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailPositions, TailSource};
+pub use unsaved::Unsaved;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::filter::LineFilter;
 use crate::health::LogHealth;
 use crate::tail::{Consoles, SinkId, Tail, TailError, TailSource};
+use crate::unsaved::Unsaved;
 
 /// What becomes of a progress bar: text that a worker overwrites by `\r` before it ends the line.
 ///
@@ -57,6 +58,7 @@ pub struct TailOptions {
     pub(crate) color: ColorChoice,
     pub(crate) timer: bool,
     pub(crate) health: Option<LogHealth>,
+    pub(crate) unsaved: Option<Unsaved>,
     pub(crate) filters: Vec<(SinkId, PathBuf, Arc<LineFilter>)>,
     pub(crate) status: Option<StatusLine>,
 }
@@ -133,6 +135,14 @@ impl TailOptions {
     #[must_use]
     pub fn health(mut self, health: LogHealth) -> Self {
         self.health = Some(health);
+        self
+    }
+
+    /// Shows also what the workers' terminals could not write to the files, in its place among what the files have, and
+    /// not the notes in the files about it.
+    #[must_use]
+    pub fn unsaved(mut self, unsaved: Unsaved) -> Self {
+        self.unsaved = Some(unsaved);
         self
     }
 

@@ -20,6 +20,7 @@ pub use self::terminal::TerminalSize;
 use crate::error::LogsError;
 use crate::health::LogHealth;
 use crate::open::open_log;
+use crate::unsaved::Unsaved;
 
 /// epoll's token for a wish of the handle; others are numbers of streams.
 const WISH: u64 = u64::MAX;
@@ -31,8 +32,8 @@ const WISH: u64 = u64::MAX;
 /// written to it to the log file, byte by byte as it came, where [`Tail`](crate::Tail) finds it as ever.
 ///
 /// - The thread writes to files only, so a console that nobody reads holds up no worker. Nor does a full disk: what a
-///   file does not take is dropped, with one warning, and a line in the file says how much when it takes more again.
-///   It does not wake while nobody writes.
+///   file does not take is dropped, with one warning, and a line in the file says how much when it takes more again. The
+///   console and reports need not miss it ([`unsaved`](Self::unsaved)). It does not wake while nobody writes.
 /// - Output passes as it is: no `\r` is put before `\n` (`OPOST` is off). There is no input: the worker's end is open for
 ///   writing only, and echo is off.
 /// - It is nobody's controlling terminal. A session can have only one, and when its leader ends, the kernel hangs it up
@@ -69,6 +70,7 @@ const WISH: u64 = u64::MAX;
 pub struct WorkerTerminals {
     masters: Vec<(PathBuf, Arc<Master>)>,
     shared: Arc<Shared>,
+    unsaved: Unsaved,
 }
 
 /// How long the thread may go on when nobody waits for it.
@@ -124,23 +126,24 @@ impl WorkerTerminals {
             epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token)).map_err(|errno| failed(errno.into()))
         };
         watch(shared.wake.as_fd(), WISH)?;
+        let unsaved = Unsaved::new(logs.iter().map(|(path, _)| path.clone()));
         let (mut masters, mut streams) = (Vec::new(), Vec::new());
         for (token, (path, size)) in (0..).zip(logs) {
             let file: File = open_log(&path)?;
             let master = Master::open(size).map_err(|source| LogsError::Terminal { path: path.clone(), source })?;
             watch(master.as_fd(), token)?;
             let master = Arc::new(master);
-            streams.push(Some(Stream::new(Arc::clone(&master), file, path.clone())));
+            streams.push(Some(Stream::new(Arc::clone(&master), file, path.clone(), (unsaved.clone(), masters.len()))));
             masters.push((path, master));
         }
-        let mover = Mover::new(epoll, streams, health, Arc::clone(&shared));
+        let mover = Mover::new(epoll, streams, health, unsaved.clone(), Arc::clone(&shared));
         let done = Done(Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("rankrun-pty".to_owned()).spawn(move || {
             let _done = done;
             mover.run();
         });
         thread.map_err(failed)?;
-        Ok(Self { masters, shared })
+        Ok(Self { masters, shared, unsaved })
     }
 
     /// The end of a terminal that a worker gets as its stdout or stderr, counted as given to the start.
@@ -166,6 +169,12 @@ impl WorkerTerminals {
         if let Err(error) = master.resize(size) {
             log::debug!("the terminal of {} keeps its size: {error}", path.display());
         }
+    }
+
+    /// What the files have not taken and will not take, also from now on, for a tail and for reports.
+    #[must_use]
+    pub fn unsaved(&self) -> Unsaved {
+        self.unsaved.clone()
     }
 
     /// How many bytes were moved so far: whether it gets on, for who waits for its end.

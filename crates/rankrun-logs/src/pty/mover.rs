@@ -16,6 +16,7 @@ use super::terminal::{Master, ReadEnd};
 use super::{Shared, WISH};
 use crate::health::LogHealth;
 use crate::limit::dropped;
+use crate::unsaved::Unsaved;
 
 /// How much is moved of one stream before it is another's turn. More than a terminal's buffer holds, so that at the end
 /// one turn moves all that was written before.
@@ -35,31 +36,51 @@ struct Log<F = File> {
     path: PathBuf,
     /// The last byte that it took is not a newline.
     in_line: bool,
-    /// How many bytes it has not taken since it took the last one.
-    dropped: u64,
+    unsaved: Unsaved,
+    /// Which file of the unsaved it is.
+    number: usize,
 }
 
-impl Stream {
-    pub(super) fn new(master: Arc<Master>, file: File, path: PathBuf) -> Self {
-        Self { master, log: Log { file, path, in_line: false, dropped: 0 } }
+/// Where a file ends.
+trait End {
+    fn end(&self) -> u64;
+}
+
+impl End for File {
+    fn end(&self) -> u64 {
+        // Where it is not known: what is lost is shown at once.
+        self.metadata().map_or(0, |meta| meta.len())
     }
 }
 
-impl<F: Write> Log<F> {
-    /// Writes all of it, or drops what the file does not take and gives the reason.
+impl Stream {
+    pub(super) fn new(master: Arc<Master>, file: File, path: PathBuf, (unsaved, number): (Unsaved, usize)) -> Self {
+        Self { master, log: Log { file, path, in_line: false, unsaved, number } }
+    }
+}
+
+impl<F: Write + End> Log<F> {
+    /// Writes all of it; what the file does not take is unsaved, and the reason given.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.dropped > 0 {
-            let newline = if self.in_line { "\n" } else { "" };
-            let notice = format!("{newline}{}", dropped(self.dropped));
-            if let Err((_, error)) = self.write(notice.as_bytes()) {
-                self.dropped += bytes.len() as u64;
-                return Err(error);
-            }
-            self.dropped = 0;
-        }
-        self.write(bytes).map_err(|(taken, error)| {
-            self.dropped += (bytes.len() - taken) as u64;
+        let written = self.catch_up().map_err(|error| (0, error)).and_then(|()| self.write(bytes));
+        written.map_err(|(taken, error)| {
+            self.unsaved.lose(self.number, self.file.end(), &bytes[taken..]);
             error
+        })
+    }
+
+    /// Writes how much is missing, if anything is.
+    fn catch_up(&mut self) -> io::Result<()> {
+        let missing = self.unsaved.missing(self.number);
+        if missing == 0 {
+            return Ok(());
+        }
+        let newline = if self.in_line { "\n" } else { "" };
+        let note = format!("{newline}{}", dropped(missing));
+        let (unsaved, at) = (self.unsaved.clone(), self.file.end());
+        unsaved.note(self.number, at, || match self.write(note.as_bytes()) {
+            Ok(()) => (note.len(), Ok(())),
+            Err((taken, error)) => (taken, Err(error)),
         })
     }
 
@@ -88,11 +109,18 @@ pub(super) struct Mover {
     shared: Arc<Shared>,
     buffer: Box<[u8]>,
     health: LogHealth,
+    unsaved: Unsaved,
 }
 
 impl Mover {
-    pub(super) fn new(epoll: Epoll, streams: Vec<Option<Stream>>, health: LogHealth, shared: Arc<Shared>) -> Self {
-        Self { epoll, streams, shared, buffer: vec![0; TURN].into(), health }
+    pub(super) fn new(
+        epoll: Epoll,
+        streams: Vec<Option<Stream>>,
+        health: LogHealth,
+        unsaved: Unsaved,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { epoll, streams, shared, buffer: vec![0; TURN].into(), health, unsaved }
     }
 
     /// Moves until it is asked to end.
@@ -127,7 +155,7 @@ impl Mover {
         let path = stream.log.path.display();
         let failed = taken.err().map(|error| {
             format!(
-                "writing to {path} failed, what workers write to full disks is dropped until there is room: {error}"
+                "writing to {path} failed, what workers write to full disks is dropped from the files until there is room: {error}"
             )
         });
         if end == ReadEnd::Over {
@@ -153,6 +181,9 @@ impl Mover {
         }
         if left > 0 {
             self.warn(format!("{left} terminals of workers were not read to their end before the deadline"));
+        }
+        if let Some(summary) = self.unsaved.summary() {
+            self.health.add(&summary);
         }
     }
 
@@ -188,10 +219,17 @@ mod tests {
         }
     }
 
+    impl End for Disk {
+        fn end(&self) -> u64 {
+            self.bytes.len() as u64
+        }
+    }
+
     #[test]
     fn what_a_full_disk_did_not_take_is_counted_in_a_line_when_there_is_room() {
         let disk = Disk { room: 12, bytes: Vec::new() };
-        let mut log = Log { file: disk, path: PathBuf::new(), in_line: false, dropped: 0 };
+        let unsaved = Unsaved::new([PathBuf::new()].into_iter());
+        let mut log = Log { file: disk, path: PathBuf::new(), in_line: false, unsaved, number: 0 };
         log.take(b"one\ntwo\n").unwrap();
         assert_eq!(log.take(b"three\nfour\n").unwrap_err().raw_os_error(), Some(Errno::ENOSPC as i32));
         assert!(log.take(b"five\n").is_err());

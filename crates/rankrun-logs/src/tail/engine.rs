@@ -27,8 +27,10 @@ use super::trail::{Found, KEPT, Trail};
 use super::watch::{Told, Watcher};
 use super::{DrainOutcome, IncompleteDrain, Request, Shared, lock};
 use crate::health::{LogHealth, PAUSE};
+use crate::limit::dropped;
 use crate::options::StatusLine;
 use crate::sparse::data_from;
+use crate::unsaved::{Follower, Next, Unsaved};
 
 /// How much is read of a file at once, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -62,6 +64,7 @@ pub(super) struct Engine {
     unreadable: Option<IncompleteDrain>,
     warned_of_watches: bool,
     health: Option<Health>,
+    unsaved: Option<Unsaved>,
 }
 
 struct Followed {
@@ -78,6 +81,8 @@ struct Followed {
     /// How far to read at the end.
     target: Option<u64>,
     dead: bool,
+    /// Where what it did not take comes from.
+    unsaved: Option<Follower>,
     /// It was cut, and that was said.
     cut: bool,
 }
@@ -111,11 +116,17 @@ struct Health {
 }
 
 impl Engine {
-    pub(super) fn new(plan: Plan, watcher: Option<Watcher>, health: Option<LogHealth>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        plan: Plan,
+        watcher: Option<Watcher>,
+        (health, unsaved): (Option<LogHealth>, Option<Unsaved>),
+        shared: Arc<Shared>,
+    ) -> Self {
         let followed = plan.files.into_iter().map(|(path, file)| Followed {
             offset: data_from(&file, 0),
             by_fd: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
             file,
+            unsaved: unsaved.as_ref().and_then(|unsaved| unsaved.follow(&path, &shared.wake)),
             path,
             trail: Trail::new(),
             watch: None,
@@ -149,6 +160,7 @@ impl Engine {
             unreadable: None,
             warned_of_watches: false,
             health,
+            unsaved,
         }
     }
 
@@ -179,6 +191,12 @@ impl Engine {
             for source in self.given.get(given).into_iter().flatten() {
                 self.core.set_pid(*source, Some(pid));
             }
+        }
+        if self.unsaved.as_ref().is_some_and(Unsaved::has_news) {
+            let waiting = |followed: &Followed| followed.unsaved.as_ref().is_some_and(Follower::is_waiting);
+            (0..self.files.len())
+                .filter(|source| !self.files[*source].dead && waiting(&self.files[*source]))
+                .for_each(|source| self.core.mark_dirty(source));
         }
         let Some(request) = lock(&self.shared.request).take() else { return };
         if let Some(ending) = &mut self.ending {
@@ -221,8 +239,17 @@ impl Engine {
         let again = followed.trail.len();
         match followed.file.read_at(&mut self.buffer[..CHUNK + again], followed.offset - again as u64) {
             Ok(count) => match followed.trail.find(&self.buffer[..count]) {
-                Found::Next(bytes) if !bytes.is_empty() => self.take(source, again..count, now),
-                Found::Next(_) | Found::Short => self.at_end(source, now),
+                Found::Next(bytes) => {
+                    let length = bytes.len();
+                    match followed.unsaved.as_ref().map(|unsaved| unsaved.next(followed.offset)) {
+                        None if length == 0 => self.at_end(source, now),
+                        None => self.take(source, again..count, u64::MAX, now),
+                        Some(Next::File { .. }) if length == 0 => self.at_end(source, now),
+                        Some(Next::File { until }) => self.take(source, again..count, until, now),
+                        Some(piece) => self.take_unsaved(source, piece, now),
+                    }
+                }
+                Found::Short => self.at_end(source, now),
                 Found::Other => self.start_again(source, None),
             },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -230,12 +257,16 @@ impl Engine {
         }
     }
 
-    /// Takes what was read now; before it in the buffer is what was read before.
-    fn take(&mut self, source: usize, new: Range<usize>, now: Instant) {
+    /// Takes what was read now, but for what is from `until` on in the file; before it in the buffer is what was read before.
+    fn take(&mut self, source: usize, mut new: Range<usize>, until: u64, now: Instant) {
         let followed = &mut self.files[source];
+        let at_end = new.len() < CHUNK;
+        let most = usize::try_from(until - followed.offset).unwrap_or(usize::MAX);
+        let limited = new.len() > most;
+        new.end = new.start + new.len().min(most);
         if self.buffer[new.start] == 0 {
             // Freed by who limits its size, before it was read here.
-            let data = data_from(&followed.file, followed.offset);
+            let data = data_from(&followed.file, followed.offset).min(until);
             if data > followed.offset {
                 (followed.offset, followed.trail) = (data, Trail::new());
                 return self.core.finish_line(source);
@@ -245,22 +276,45 @@ impl Engine {
         followed.trail.follow(&self.buffer[..new.end]);
         self.shared.positions.set(source, followed.offset);
         self.core.feed(source, &self.buffer[new.clone()], SystemTime::now);
-        self.last_read = now;
-        if let Some(health) = &mut self.health {
-            health.look_at.get_or_insert(now + PAUSE);
-        }
-        self.tick.interval = TICK;
-        if new.len() < CHUNK {
+        self.note_read(now);
+        if at_end && !limited {
             // Its end, a moment ago. A watch that was set before tells of whatever came since.
             self.core.mark_clean(source);
-            if followed.watch.is_none() {
+            if self.files[source].watch.is_none() {
                 self.start_ticking(source, now);
             }
         }
     }
 
+    fn note_read(&mut self, now: Instant) {
+        self.last_read = now;
+        if let Some(health) = &mut self.health {
+            health.look_at.get_or_insert(now + PAUSE);
+        }
+        self.tick.interval = TICK;
+    }
+
+    /// Takes what the file does not have.
+    fn take_unsaved(&mut self, source: usize, piece: Next, now: Instant) {
+        match piece {
+            Next::File { .. } => {}
+            Next::Bytes(bytes) => self.core.feed(source, &bytes, SystemTime::now),
+            Next::Missing(count) => {
+                self.core.finish_line(source);
+                self.core.feed(source, dropped(count).as_bytes(), SystemTime::now);
+            }
+            Next::Behind(offset) => {
+                let followed = &mut self.files[source];
+                (followed.offset, followed.trail) = (offset, Trail::new());
+                self.shared.positions.set(source, offset);
+            }
+        }
+        self.note_read(now);
+    }
+
     fn at_end(&mut self, source: usize, now: Instant) {
         let followed = &mut self.files[source];
+        let waiting = followed.unsaved.as_ref().filter(|unsaved| unsaved.is_waiting());
         let length = match followed.file.metadata() {
             Ok(meta) => meta.len(),
             Err(error) => return self.give_up(source, &error),
@@ -271,6 +325,14 @@ impl Engine {
         }
         if length < followed.offset {
             return self.start_again(source, Some(length));
+        }
+        if let Some(unsaved) = waiting {
+            // It stands where the file was before it was cut; or it has come since the file was read, which is then read on.
+            if length == followed.offset {
+                let piece = unsaved.next_of_cut();
+                self.take_unsaved(source, piece, now);
+            }
+            return;
         }
         let enough = self.ending.as_ref().is_some_and(|ending| ending.request.idle.is_zero());
         if followed.watch.is_some() || enough {
@@ -426,6 +488,7 @@ impl Engine {
             followed.dead
                 || self.core.is_closed(self.core.output_of(source))
                 || followed.target.is_none_or(|target| followed.offset >= target)
+                    && !followed.unsaved.as_ref().is_some_and(Follower::is_waiting)
         });
         let quiet = self.last_read.max(ending.since) + ending.request.idle;
         drained.then_some(quiet.min(ending.request.deadline))
@@ -441,8 +504,12 @@ impl Engine {
             .iter()
             .enumerate()
             .filter(|(source, followed)| !followed.dead && self.core.output_of(*source) == output);
-        let unread: u64 =
-            unread.map(|(_, followed)| followed.target.map_or(0, |end| end.saturating_sub(followed.offset))).sum();
+        let unsaved = |followed: &Followed| followed.unsaved.as_ref().map_or(0, Follower::held);
+        let unread: u64 = unread
+            .map(|(_, followed)| {
+                followed.target.map_or(0, |end| end.saturating_sub(followed.offset)) + unsaved(followed)
+            })
+            .sum();
         self.core.pending(output).len() as u64 + unread
     }
 

@@ -249,7 +249,7 @@ pub struct Tail {
 /// What the handle and the thread share.
 #[derive(Debug)]
 struct Shared {
-    wake: EventFd,
+    wake: Arc<EventFd>,
     /// Readable once the thread has let go of files and consoles; never read.
     done: EventFd,
     /// How many bytes the consoles have taken.
@@ -291,7 +291,7 @@ impl Tail {
         };
         let plan = Plan::new(sources, consoles, &options)?;
         let shared = Arc::new(Shared {
-            wake: eventfd()?,
+            wake: Arc::new(eventfd()?),
             done: eventfd()?,
             shown: AtomicU64::new(0),
             positions: TailPositions::new(plan.files.iter().map(|(path, _)| path.clone())),
@@ -306,7 +306,7 @@ impl Tail {
                 .inspect_err(|errno| log::warn!("no inotify for log files ({errno}): looking at them every 1 to 20 ms"))
                 .ok()
         };
-        let engine = Engine::new(plan, watcher, options.health, Arc::clone(&shared));
+        let engine = Engine::new(plan, watcher, (options.health, options.unsaved), Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("rankrun-tail".to_owned())
             .spawn(move || {
