@@ -222,7 +222,7 @@ fn a_full_disk_keeps_no_worker_and_is_one_warning() {
 /// Fills a disk to its last byte.
 fn fill(disk: &Mounted) -> PathBuf {
     let file = disk.path().join("fill");
-    fs::write(&file, vec![b'x'; 2 << 20]).unwrap_err();
+    fs::write(&file, vec![b'x'; 2 << 20]).expect_err("it is as small as that");
     file
 }
 

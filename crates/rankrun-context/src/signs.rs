@@ -20,6 +20,8 @@ pub(crate) struct Signs {
     files: Vec<(PathBuf, Look)>,
     heartbeats: Vec<PathBuf>,
     sees_output: bool,
+    /// How much came from terminals, which a full disk keeps out of the files.
+    moved: u64,
 }
 
 impl Signs {
@@ -37,7 +39,7 @@ impl Signs {
                 (path, look)
             })
             .collect();
-        Self { files, heartbeats, sees_output }
+        Self { files, heartbeats, sees_output, moved: 0 }
     }
 
     /// Whether any output of the workers can be seen.
@@ -45,9 +47,9 @@ impl Signs {
         self.sees_output
     }
 
-    /// Whether any file has changed since the last look.
-    pub(crate) fn look(&mut self) -> bool {
-        let mut changed = false;
+    /// Whether any file has changed since the last look, or how much has `moved` from terminals so far.
+    pub(crate) fn look(&mut self, moved: u64) -> bool {
+        let mut changed = moved != std::mem::replace(&mut self.moved, moved);
         for (path, before) in &mut self.files {
             let now = look(path);
             // One that goes away is no sign of life.
@@ -100,17 +102,18 @@ mod tests {
         let dest = dest(dir.path(), "1:out".parse().unwrap());
         let mut signs = Signs::new(&dest);
         assert!(signs.sees_output());
-        assert!(!signs.look());
+        assert!(!signs.look(0));
         fs::write(dest.stdouts[1].as_ref().unwrap(), "step 1\n").unwrap();
-        assert!(signs.look() && !signs.look());
+        assert!(signs.look(0) && !signs.look(0));
         let heartbeat = heartbeat(&dest.error_files[0]);
         let file = fs::File::create(&heartbeat).unwrap();
-        assert!(signs.look() && !signs.look());
+        assert!(signs.look(0) && !signs.look(0));
         // A time that was set counts as one that has passed.
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(7)).unwrap();
-        assert!(signs.look() && !signs.look());
+        assert!(signs.look(0) && !signs.look(0));
+        assert!(signs.look(5) && !signs.look(5), "on a full disk");
         signs.remove_heartbeats();
-        assert!(!signs.look() && !heartbeat.exists());
+        assert!(!signs.look(5) && !heartbeat.exists());
     }
 
     #[test]

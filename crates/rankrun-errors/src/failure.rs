@@ -85,7 +85,8 @@ pub struct ProcessFailure {
     pub stderr_tail: Vec<String>,
     /// The files that have all it wrote, stdout before stderr; filled in by the launcher.
     pub log_files: Vec<PathBuf>,
-    /// Whether its stderr was captured, so that an empty tail means that it wrote nothing; set by the launcher.
+    /// Whether its stderr was captured, so that an empty tail means that it wrote nothing, unless
+    /// [`stderr_incomplete`](Self::stderr_incomplete); set by the launcher.
     pub stderr_captured: bool,
     /// Whether the file of its stderr may lack what it wrote, because the disk was full or the file is gone; set by the launcher.
     pub stderr_incomplete: bool,

@@ -10,8 +10,8 @@ use super::{Driver, Slot};
 use crate::events::{GroupEventKind, SignalTarget};
 use crate::machine::Event;
 use crate::outcome::RunProcsResult;
-use crate::signs::Signs;
 use crate::stall::Stall;
+use crate::terminals::Terminals;
 
 impl Driver {
     pub(super) fn signal(
@@ -45,7 +45,8 @@ impl Driver {
     }
 
     pub(super) fn look_for_progress(&mut self) {
-        let progress = self.signs.as_mut().is_some_and(Signs::look);
+        let moved = self.terminals.as_ref().map_or(0, Terminals::moved);
+        let progress = self.signs.as_mut().is_some_and(|signs| signs.look(moved));
         self.feed(Event::Looked { progress });
     }
 
