@@ -128,6 +128,10 @@ impl SignalWatcher {
         let mut ours = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
         ours.sa_sigaction = handler as *const () as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        // One after the other: the stack that threads have for signals, 8 KiB from the standard library, has no room for
+        // many at once, and the kernel kills by SIGSEGV where it overflows.
+        // SAFETY: the set is live memory.
+        unsafe { libc::sigfillset(&raw mut ours.sa_mask) };
         // SAFETY: `handler` is async-signal-safe.
         unsafe { set_action(number, &ours) }?;
         self.installed.push(Installed { signal: number, previous });

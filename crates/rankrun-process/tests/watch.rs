@@ -43,4 +43,23 @@ fn signals_arrive_in_order_and_the_host_programs_handlers_are_chained_and_restor
 
     let again = SignalWatcher::new(&[Signal::USR2]).unwrap();
     assert_eq!(again.try_read(), None, "nothing of the earlier watcher's");
+    drop(again);
+
+    many_signals_at_once_are_handled_one_after_the_other();
+}
+
+/// The stack that signals get from the standard library has room for two or three; with one more the kernel kills.
+fn many_signals_at_once_are_handled_one_after_the_other() {
+    let mut signals = [Signal::INT, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::TERM, Signal::TSTP];
+    signals.sort_by_key(|signal| signal.as_raw());
+    let watcher = SignalWatcher::new(&signals).unwrap();
+    let at_once = SigSet::all();
+    at_once.thread_block().unwrap();
+    for signal in &signals {
+        raise(NixSignal::try_from(signal.as_raw()).unwrap()).unwrap();
+    }
+    at_once.thread_unblock().unwrap();
+    let mut came: Vec<Signal> = std::iter::from_fn(|| watcher.try_read()).collect();
+    came.sort_by_key(|signal| signal.as_raw());
+    assert_eq!(came, signals);
 }
