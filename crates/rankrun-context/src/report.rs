@@ -133,11 +133,8 @@ fn suspected_failure(
     let mut failure = ProcessFailure::observe_exit(observed, Some(&dest.error_files[local_rank]));
     match missing {
         Some(missing) if exit.is_success() => failure.set_note(format!("exited 0{missing}")),
-        // A record says more than how far the worker was, and the exit alone may say it all.
-        Some(missing) if failure.error_file_data.is_none() && !missing.to_string().is_empty() => {
-            failure.set_note(format!("{}{missing}", failure.message));
-        }
-        _ => {}
+        Some(missing) => failure.set_note_on_exit(&missing.to_string()),
+        None => {}
     }
     Some(failure)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use rankrun_types::ExitKind;
 
 use crate::escape::first_line;
-use crate::owner::judge;
+use crate::owner::{ended_of_panic, judge};
 use crate::read::{ErrorFileReading, read_error_file};
 use crate::reason::MemoryKills;
 use crate::root_cause::{FailureKind, FailureOrder};
@@ -150,14 +150,21 @@ impl ProcessFailure {
                 }
             },
         };
-        let times = Times::choose(&observed, data.as_ref());
-        let message = data
-            .as_ref()
-            .map(|data| data.message.trim_end())
-            .filter(|message| !message.is_empty())
-            .map_or_else(|| exit_message(observed.exit, observed.pid), str::to_owned);
+        let of_record = Times::choose(&observed, data.as_ref());
+        let times = match &data {
+            Some(data) if data.provisional && !ended_of_panic(&observed, of_record.ns) => {
+                Times::choose(&observed, None)
+            }
+            _ => of_record,
+        };
+        let exit = exit_message(observed.exit, observed.pid);
+        let message = match data.as_ref() {
+            Some(data) if data.provisional => with_panic(&exit, data),
+            Some(data) if !data.message.trim_end().is_empty() => data.message.trim_end().to_owned(),
+            _ => exit,
+        };
         // A record says that the worker failed, even if nobody knows its status.
-        let lost = observed.exit == ExitKind::Lost && data.is_none();
+        let lost = observed.exit == ExitKind::Lost && data.as_ref().is_none_or(|data| data.provisional);
         Self {
             local_rank: observed.local_rank,
             pid: observed.pid,
@@ -184,9 +191,22 @@ impl ProcessFailure {
 
     /// Makes what the launcher found wrong itself the failure's message, such as that a worker exited 0 and left out
     /// what it was there for. The error file's traceback stays.
+    ///
+    /// After it comes a panic of which it is not known whether it has to do with the end.
     pub fn set_note(&mut self, note: impl Into<String>) {
-        self.message = note.into();
+        let note = note.into();
+        self.message = match &self.error_file_data {
+            Some(data) if data.provisional => with_panic(&note, data),
+            _ => note,
+        };
         self.note = Some(self.message.clone());
+    }
+
+    /// The same for what goes on where the sentence about the exit ends, unless a record tells of the end itself.
+    pub fn set_note_on_exit(&mut self, rest: &str) {
+        if !rest.is_empty() && self.error_file_data.as_ref().is_none_or(|data| data.provisional) {
+            self.set_note(exit_message(self.exit, self.pid) + rest);
+        }
     }
 
     /// The name of the signal that ended the worker, such as `SIGSEGV`; `<N/A>` if none did.
@@ -225,7 +245,11 @@ impl ProcessFailure {
 
     /// The message, if the worker left one or the launcher knows better: not one that only says how it ended.
     pub(crate) fn own_message(&self) -> Option<&str> {
-        let recorded = || Some(self.error_file_data.as_ref()?.message.as_str());
+        let recorded = || {
+            let data = self.error_file_data.as_ref()?;
+            // What comes after the exit.
+            Some(if data.provisional { self.message.split_once(AND_BEFORE)?.1 } else { &data.message })
+        };
         let message = self.note.as_deref().or_else(recorded)?.trim();
         (!message.is_empty() && message != exit_message(self.exit, self.pid)).then_some(message)
     }
@@ -257,6 +281,14 @@ impl Times {
         let ns = finer.or(mtime).unwrap_or(ended);
         Self { seconds: own.map_or(ns, |time| time.unix_ns).div_euclid(NANOSECONDS), ns }
     }
+}
+
+/// Between an end and a panic before it.
+const AND_BEFORE: &str = "; ";
+
+/// How a worker ended, and the panic that it may have ended of.
+fn with_panic(end: &str, panic: &ErrorFileData) -> String {
+    format!("{end}{AND_BEFORE}before that, {}", panic.message.trim_end())
 }
 
 fn exit_message(exit: ExitKind, pid: u32) -> String {
@@ -323,6 +355,31 @@ mod tests {
         assert_eq!(failure.error_file_problem.as_deref(), Some(problem));
         assert_eq!((failure.error_file_data, failure.message.as_str()), (None, "exited with code 3"));
         assert_eq!(failure.ran, Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_panic_that_may_have_been_survived_is_told_after_the_end() {
+        let text = r#"{"message": {"message": "thread 'a' panicked", "extraInfo":
+            {"py_callstack": "frames", "timestamp_ns": 1796079990000000000, "provisional": true}}}"#;
+        let failure = |exit, ended_s| {
+            let mut seen = observed(exit);
+            seen.started_at = Some(UNIX_EPOCH + Duration::from_secs(1_796_079_000));
+            seen.ended_at = UNIX_EPOCH + Duration::from_secs(ended_s);
+            ProcessFailure::from_parts(seen, Some("e.json".into()), record(text))
+        };
+        let soon = failure(ExitKind::Code(5), 1_796_079_991);
+        assert_eq!(soon.message, "exited with code 5; before that, thread 'a' panicked");
+        assert_eq!(soon.own_message(), Some("before that, thread 'a' panicked"));
+        assert_eq!((soon.traceback(), soon.timestamp), (Some("frames"), 1_796_079_990));
+        let mut later = failure(ExitKind::Code(0), 1_796_080_000);
+        assert_eq!(later.timestamp, 1_796_080_000, "it went on for long");
+        later.set_note("exited 0 without a word");
+        assert_eq!(later.message, "exited 0 without a word; before that, thread 'a' panicked");
+        let killed = ExitKind::Signal { signal: rankrun_types::Signal::KILL, core_dumped: false };
+        let mut killed = failure(killed, 1_796_080_000);
+        killed.set_note_on_exit(" while it wrote");
+        let expected = "Signal 9 (SIGKILL) received by PID 4242 while it wrote; before that, thread 'a' panicked";
+        assert_eq!(killed.message, expected);
     }
 
     #[test]

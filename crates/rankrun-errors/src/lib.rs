@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backtrace;
 mod child_failed;
 mod clip;
 mod escape;
@@ -38,6 +39,7 @@ mod handler;
 mod json;
 mod owner;
 mod panics;
+mod provisional;
 mod read;
 mod reason;
 mod record;

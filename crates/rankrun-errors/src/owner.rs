@@ -11,7 +11,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use rankrun_types::Signal;
+use rankrun_types::{ExitKind, Signal};
 
 use crate::failure::ObservedExit;
 use crate::schema::ErrorFileData;
@@ -74,8 +74,7 @@ pub(crate) fn judge(observed: &ObservedExit, data: &ErrorFileData, recorded_ns: 
     if data.pid == Some(observed.pid) || data.error_code.is_some() {
         return Ok(());
     }
-    let end_ns = unix_ns(observed.stopped_at.map_or(observed.ended_at, |stopped| stopped.min(observed.ended_at)));
-    let lived_on = Duration::from_nanos(u64::try_from(end_ns.saturating_sub(recorded_ns)).unwrap_or(0));
+    let lived_on = lived_on(observed, recorded_ns);
     // Of its own signal, not of one that the launcher sent.
     let signal = observed.exit.signal().filter(|_| observed.stopped_at.is_none());
     match data.pid {
@@ -86,6 +85,19 @@ pub(crate) fn judge(observed: &ObservedExit, data: &ErrorFileData, recorded_ns: 
         None if lived_on > anonymous_limit(signal) => Err(NotTheCause::LivedOn { lived_on }),
         None => Ok(()),
     }
+}
+
+/// Whether a worker that recorded a panic which it could have survived ended of it, as far as one can see: of itself, and
+/// soon. If not, its failure is as late as its end.
+pub(crate) fn ended_of_panic(observed: &ObservedExit, recorded_ns: i64) -> bool {
+    let of_itself = observed.stopped_at.is_none() || observed.exit.signal().is_none();
+    of_itself && observed.exit != ExitKind::Lost && lived_on(observed, recorded_ns) <= HANDED_ON
+}
+
+/// How long a worker went on after a record, until its end or until it was told to end.
+fn lived_on(observed: &ObservedExit, recorded_ns: i64) -> Duration {
+    let end_ns = unix_ns(observed.stopped_at.map_or(observed.ended_at, |stopped| stopped.min(observed.ended_at)));
+    Duration::from_nanos(u64::try_from(end_ns.saturating_sub(recorded_ns)).unwrap_or(0))
 }
 
 /// Watchdogs that wait for peers abort; other signals end a process at once.
@@ -118,8 +130,6 @@ fn start_ticks(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use std::time::UNIX_EPOCH;
-
-    use rankrun_types::ExitKind;
 
     use super::*;
     use crate::schema::parse_error_file;
@@ -200,6 +210,20 @@ mod tests {
         for (what, expected, data, recorded, observed) in table {
             let judged = judge(&observed, &data, at_ns(recorded));
             assert_eq!(judged.is_ok(), expected, "{what}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_what_a_worker_ended_of_if_it_did_so_of_itself_and_soon() {
+        for (expected, observed) in [
+            (true, worker(ExitKind::Code(3), 5, false)),
+            (true, worker(ABRT, 6, false)),
+            (true, worker(ExitKind::Code(3), 6, true)),
+            (false, worker(TERM, 6, true)),
+            (false, worker(ExitKind::Code(3), 9, false)),
+            (false, worker(ExitKind::Lost, 5, false)),
+        ] {
+            assert_eq!(ended_of_panic(&observed, at_ns(5)), expected, "{observed:?}");
         }
     }
 

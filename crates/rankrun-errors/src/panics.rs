@@ -12,8 +12,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
+use crate::backtrace::shortened;
+
 /// Panics that are remembered of all threads together: the first ones, as later ones often follow from them.
 const MAX_NOTES: usize = 8;
+
+/// Panics of one thread that can follow from each other: one, one of a destructor while that unwinds, and that this aborts.
+const MAX_CHAIN: usize = 3;
+
+/// What the standard library says when a panic cannot go on because of another one, or of where it is.
+const IN_DESTRUCTOR: &str = "panic in a destructor during cleanup";
+const CANNOT_UNWIND: &str = "panic in a function that cannot unwind";
 
 /// What a panic said.
 #[derive(Debug)]
@@ -33,12 +42,13 @@ impl PanicNote {
 
     /// The headline and the backtrace.
     pub(crate) fn in_full(&self) -> String {
-        format!("{}\n{}", self.headline(), self.backtrace)
+        format!("{}\n{}", self.headline(), shortened(&self.backtrace.to_string()))
     }
 }
 
 type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
-type OnPanic = dyn Fn(&PanicNote) + Send + Sync;
+/// Takes the last panics of a thread, the newest last.
+pub(crate) type OnPanic = dyn Fn(&[Arc<PanicNote>]) + Send + Sync;
 
 /// How many watches there are. Changed only with [`INSTALLED`] locked; the hook reads it without, as whoever holds the
 /// lock may be waiting for the hook to return.
@@ -55,7 +65,8 @@ static INSTALLED: Mutex<Option<Installed>> = Mutex::new(None);
 static FIRST: Mutex<Vec<Arc<PanicNote>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static LAST: RefCell<Option<Arc<PanicNote>>> = const { RefCell::new(None) };
+    /// The last ones of this thread, the newest last.
+    static LAST: RefCell<Vec<Arc<PanicNote>>> = const { RefCell::new(Vec::new()) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -99,7 +110,7 @@ impl PanicWatch {
         let message = payload_message(payload);
         let mut others: Vec<_> = lock(&FIRST).iter().map(Arc::clone).collect();
         // A payload that was resumed from another thread, as by `join`, passed the hook there and not here.
-        let own = LAST.take().filter(|note| note.message == message);
+        let own = LAST.take().pop().filter(|note| note.message == message);
         let own = own.or_else(|| others.iter().rev().find(|note| note.message == message).map(Arc::clone));
         others.retain(|note| own.as_ref().is_none_or(|own| !Arc::ptr_eq(own, note)));
         others.retain(|note| note.thread != thread::current().id());
@@ -144,15 +155,30 @@ fn note(info: &PanicHookInfo<'_>, on_panic: Option<&OnPanic>) {
         message: payload_message(info.payload()),
         backtrace: Backtrace::force_capture(),
     });
-    if let Some(on_panic) = on_panic {
-        on_panic(&note);
-    }
     // Fails only while the thread ends.
-    let _ = LAST.try_with(|last| last.replace(Some(Arc::clone(&note))));
+    let mut last = LAST.try_with(RefCell::take).unwrap_or_default();
+    last.drain(..last.len().saturating_sub(MAX_CHAIN - 1));
+    last.push(Arc::clone(&note));
+    if let Some(on_panic) = on_panic {
+        on_panic(&last);
+    }
+    let _ = LAST.try_with(|slot| slot.replace(last));
     let mut first = lock(&FIRST);
     if first.len() < MAX_NOTES {
         first.push(note);
     }
+}
+
+/// Which of a thread's last panics is the one that the newest follows from.
+///
+/// Only the text tells the standard library's own panics from others; where it does not, the newest is told by itself.
+pub(crate) fn first_of(notes: &[Arc<PanicNote>]) -> usize {
+    let followed = match notes.last().map(|note| note.message.as_str()) {
+        Some(IN_DESTRUCTOR) => 2,
+        Some(CANNOT_UNWIND) => 1,
+        _ => 0,
+    };
+    notes.len().saturating_sub(1 + followed)
 }
 
 /// The text that a panic was given.

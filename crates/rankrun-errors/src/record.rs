@@ -10,15 +10,23 @@ use std::sync::Arc;
 
 use crate::child_failed::ChildFailedError;
 use crate::handler::{DumpErrorFileError, ErrorHandler, get_error_handler};
-use crate::panics::{PanicNote, PanicWatch, payload_message};
+use crate::panics::{OnPanic, PanicNote, PanicWatch, first_of, payload_message};
+use crate::provisional::Provisional;
 use crate::write::{ErrorRecord, chain};
 
 /// Runs a worker's function; if it returns an error or panics, writes the error file and passes the failure on.
 ///
 /// An error is written with its sources, a panic with its thread, place and backtrace. A
-/// [`ChildFailedError`], as the error or among its sources, passes its root cause on to the launcher above. Panics
-/// that the function catches itself are not written. While the function runs a panic hook is installed that calls the
-/// one before it. Without `TORCHELASTIC_ERROR_FILE` in the environment nothing is written; that the file cannot be
+/// [`ChildFailedError`], as the error or among its sources, passes its root cause on to the launcher above.
+///
+/// A panic of any thread is written as it starts, marked as [provisional](ErrorRecord::as_provisional), since the process may
+/// end of it: in a hook, by the `exit` of who had waited for the thread, by a second panic. When the function returns, that
+/// record is taken back, or gives way to that of the error. If the process ends in another way, the launcher says
+/// how, and then which panic came before that. A panic that the function catches costs a small file, and its backtrace some
+/// milliseconds.
+///
+/// While the function runs a panic hook is installed that calls the one before it. A hook that the function sets itself must
+/// call the one that it replaces, before it ends the process. Without `TORCHELASTIC_ERROR_FILE` in the environment nothing is written; that the file cannot be
 /// written is logged and changes nothing else.
 ///
 /// Mirrors the `record` decorator of torch and TensorPlay.
@@ -96,12 +104,35 @@ fn guarded<T, E>(
     as_error: impl FnOnce(&E) -> &(dyn Error + 'static),
 ) -> Result<T, E> {
     handler.initialize();
-    // Where a panic aborts, the hook is the last chance to write.
-    let at_once = cfg!(panic = "abort").then(|| write_at_once(Arc::clone(handler)));
-    let watch = PanicWatch::begin(at_once);
+    let pid = std::process::id();
+    let provisional =
+        handler.error_file().filter(|_| cfg!(panic = "unwind")).map(|path| Arc::new(Provisional::at(path)));
+    let on_panic: Option<Box<OnPanic>> = match &provisional {
+        Some(provisional) => Some(Box::new({
+            let provisional = Arc::clone(provisional);
+            move |notes| provisional.write(notes)
+        })),
+        // Where a panic aborts, the hook is the last chance to write.
+        None => cfg!(panic = "abort").then(|| write_at_once(Arc::clone(handler))),
+    };
+    let watch = PanicWatch::begin(on_panic);
     // The payload is passed on untouched, so nobody sees what the panic left half done.
-    match catch_unwind(AssertUnwindSafe(f)) {
-        Ok(Ok(value)) => Ok(value),
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    if std::process::id() != pid {
+        // A child of fork(2) came back here too: what it ends of is not what the process ends of that it was made by.
+        drop(watch);
+        return outcome.unwrap_or_else(|payload| resume_unwind(payload));
+    }
+    if let (Some(provisional), Err(_) | Ok(Err(_))) = (&provisional, &outcome) {
+        provisional.end();
+    }
+    match outcome {
+        Ok(Ok(value)) => {
+            if let Some(provisional) = provisional {
+                provisional.withdraw();
+            }
+            Ok(value)
+        }
         Ok(Err(error)) => {
             log_outcome(record_error(&**handler, as_error(&error), &watch.of_other_threads()));
             Err(error)
@@ -115,8 +146,9 @@ fn guarded<T, E>(
     }
 }
 
-fn write_at_once(handler: Arc<dyn ErrorHandler>) -> Box<dyn Fn(&PanicNote) + Send + Sync> {
-    Box::new(move |note| {
+fn write_at_once(handler: Arc<dyn ErrorHandler>) -> Box<OnPanic> {
+    Box::new(move |notes| {
+        let Some(note) = notes.get(first_of(notes)) else { return };
         let record = ErrorRecord::new(note.headline()).with_callstack(note.in_full());
         log_outcome(handler.write_record(&record).map_err(DumpErrorFileError::from));
     })
@@ -155,7 +187,9 @@ pub fn record_child_failure(
         return Ok(None);
     }
     let (_, failure) = failed.get_first_failure();
-    if let (Some(path), Some(_)) = (&failure.error_file, &failure.error_file_data) {
+    // A panic that came before the end is no more than a part of what is known.
+    let whole = failure.error_file_data.as_ref().filter(|data| !data.provisional);
+    if let (Some(path), Some(_)) = (&failure.error_file, whole) {
         match handler.dump_error_file(path, failure.exitcode) {
             // It was there when the failure was seen, and its facts are still known.
             Err(gone @ (DumpErrorFileError::Absent { .. } | DumpErrorFileError::Unusable { .. })) => {
@@ -214,7 +248,7 @@ mod tests {
         let watch = PanicWatch::begin(None);
         let payload = catch_unwind(|| panic!("boom {}", 7)).unwrap_err();
         let (note, _) = watch.caught(&*payload);
-        write(&note.unwrap());
+        write(&[note.unwrap()]);
         let ErrorFileReading::Record(data) = read_error_file(&path) else { panic!("no record") };
         assert!(data.message.ends_with(": boom 7"), "{}", data.message);
     }

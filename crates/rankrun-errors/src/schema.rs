@@ -64,6 +64,9 @@ pub struct ErrorFileData {
     /// When that process was started, in clock ticks since the boot, as the 22nd field of /proc/PID/stat has it; only
     /// rankrun's records have it.
     pub start_ticks: Option<u64>,
+    /// Whether it was written at a panic that its process may have survived: it may have ended of something else. Only
+    /// rankrun's records can be so.
+    pub provisional: bool,
     /// The form it was written in.
     pub dialect: Dialect,
     /// The whole JSON text.
@@ -172,6 +175,7 @@ pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<ErrorFileData, UnusableErrorF
         error_code: parsed.error_code,
         pid: parsed.pid,
         start_ticks: parsed.start_ticks,
+        provisional: parsed.provisional,
         dialect: parsed.dialect,
         raw,
         mtime_ns: None,
@@ -186,6 +190,7 @@ struct Parsed {
     error_code: Option<i32>,
     pid: Option<u32>,
     start_ticks: Option<u64>,
+    provisional: bool,
     dialect: Dialect,
 }
 
@@ -220,6 +225,7 @@ impl Parsed {
             error_code: top.error_code.and_then(integer),
             pid: extra.pid.and_then(integer),
             start_ticks: extra.start_ticks.and_then(integer),
+            provisional: extra.provisional == Some("true"),
             dialect,
         }
     }
@@ -239,6 +245,7 @@ impl Parsed {
             error_code: inner.error_code.and_then(integer),
             pid: extra.pid.and_then(integer),
             start_ticks: extra.start_ticks.and_then(integer),
+            provisional: extra.provisional == Some("true"),
             dialect: Dialect::Torch,
         })
     }
@@ -276,6 +283,7 @@ struct Level<'a> {
     timestamp_ns: Option<&'a str>,
     pid: Option<&'a str>,
     start_ticks: Option<&'a str>,
+    provisional: Option<&'a str>,
 }
 
 /// The object that valid JSON text holds, `None` if it holds something else.
@@ -295,6 +303,7 @@ fn object(value: &str) -> Option<Level<'_>> {
             ("timestamp_ns", &mut level.timestamp_ns),
             ("pid", &mut level.pid),
             ("start_ticks", &mut level.start_ticks),
+            ("provisional", &mut level.provisional),
         ];
         for (name, slot) in slots {
             if json::is(key, name) {

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,8 @@ pub struct ErrorRecord {
     pub start_ticks: Option<u64>,
     /// The exit code of the process, where it is known: negative for a signal.
     pub error_code: Option<i32>,
+    /// Whether the process may survive what it tells of, and end of something else.
+    pub provisional: bool,
 }
 
 impl ErrorRecord {
@@ -58,6 +60,7 @@ impl ErrorRecord {
             pid: std::process::id(),
             start_ticks: own_start_ticks(),
             error_code: None,
+            provisional: false,
         }
     }
 
@@ -97,13 +100,22 @@ impl ErrorRecord {
         Self { error_code: Some(error_code), ..self }
     }
 
-    /// The JSON text of the record: torch's schema, plus `timestamp_ns`, `pid` and `start_ticks` in `extraInfo`.
+    /// The record of what the process may survive, such as a panic that may be caught.
+    ///
+    /// A launcher takes it for what came before the end, not for its reason. To be removed when it is survived.
+    #[must_use]
+    pub fn as_provisional(self) -> Self {
+        Self { provisional: true, ..self }
+    }
+
+    /// The JSON text of the record: torch's schema, plus `timestamp_ns`, `pid`, `start_ticks`, and `provisional` where it
+    /// is so, in `extraInfo`.
     ///
     /// Mirrors what torch's `ErrorHandler.record_exception` writes, so that torch's `ProcessFailure` reads it.
     #[must_use]
     pub fn to_json(&self) -> String {
         let ns = unix_ns(self.time);
-        let file = File {
+        let file = Whole {
             message: Message {
                 message: &clipped(&self.message, MAX_MESSAGE_BYTES),
                 extra_info: ExtraInfo {
@@ -112,6 +124,7 @@ impl ErrorRecord {
                     timestamp_ns: ns,
                     pid: self.pid,
                     start_ticks: self.start_ticks,
+                    provisional: self.provisional,
                 },
                 error_code: self.error_code,
             },
@@ -121,7 +134,7 @@ impl ErrorRecord {
 }
 
 #[derive(Serialize)]
-struct File<'a> {
+struct Whole<'a> {
     message: Message<'a>,
 }
 
@@ -143,6 +156,8 @@ struct ExtraInfo<'a> {
     pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_ticks: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    provisional: bool,
 }
 
 /// An error file could not be written.
@@ -198,6 +213,15 @@ pub fn write_error_file(path: &Path, record: &ErrorRecord) -> Result<(), WriteEr
 }
 
 pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), WriteErrorFileError> {
+    place(path, text, File::sync_all).map(drop)
+}
+
+/// Puts the file in place, made sure of by `finish`, and gives it, still open.
+pub(crate) fn place(
+    path: &Path,
+    text: &str,
+    finish: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<File, WriteErrorFileError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -209,11 +233,10 @@ pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), WriteErrorFileEr
         .map_err(|source| WriteErrorFileError::Create { path: path.to_owned(), source })?;
     temporary
         .write_all(text.as_bytes())
-        .and_then(|()| temporary.as_file().sync_all())
+        .and_then(|()| finish(temporary.as_file()))
         .map_err(|source| WriteErrorFileError::Write { path: path.to_owned(), source })?;
     temporary
         .persist(path)
-        .map(drop)
         .map_err(|failed| WriteErrorFileError::Rename { path: path.to_owned(), source: failed.error })
 }
 

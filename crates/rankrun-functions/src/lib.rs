@@ -31,6 +31,10 @@
 //! bytes inside of another value are several times as fast with `#[serde(with = "serde_bytes")]` as without.
 //!
 //! An `Err`, a panic or a fatal signal is recorded in the worker's error file ([`record`]) with its sources or its backtrace.
+//! A panic of any thread is there from the moment at which it starts, as what came before the end, whatever that will be: an
+//! `exit(3)` in a hook is `exited with code 3; before that, thread 'loader' panicked at ...`, and so is one a day
+//! later. It is taken back when the function returns a value, and gives way to the error when it returns one. Of a panic
+//! that a second one turns into an abort the first is told. A hook that the function sets must call the one it replaces.
 //! The exit code is 0, or 1 after an `Err`, 101 after a panic, as of a `main`; `std::process::exit(n)` is exit code n.
 
 #![forbid(unsafe_code)]

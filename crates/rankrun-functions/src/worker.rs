@@ -141,8 +141,17 @@ pub(crate) fn run<M, F: Function<M>>(function: F, work: Work) -> Result<(), Box<
         WorkerError::Arguments { function: name, type_name, why }
     })?;
     result.set(State::Runs, None)?;
-    let value = function.call(arguments)?;
+    let value = __rust_begin_short_backtrace(|| function.call(arguments))?;
     hand_over::<F::Value>(name, value, &mut result).map_err(Into::into)
+}
+
+/// The function's own frames end here: the name is the one that std and `rankrun_errors` cut backtraces at.
+#[inline(never)]
+fn __rust_begin_short_backtrace<T>(call: impl FnOnce() -> T) -> T {
+    let returned = call();
+    // Not a tail call, so that there is a frame.
+    std::hint::black_box(());
+    returned
 }
 
 fn hand_over<R>(function: &'static str, value: R, result: &mut ResultFile) -> Result<(), WorkerError>
