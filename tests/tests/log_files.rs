@@ -128,6 +128,24 @@ fn a_full_disk_is_one_warning_when_it_happens_and_all_else_goes_on() {
 }
 
 #[test]
+fn a_full_disk_is_one_warning_with_chosen_lines_too_and_the_console_is_complete() {
+    for pty in [false, true] {
+        let Some(disk) = Mounted::tmpfs() else { return };
+        let args = ["-t", "1", "--duplicate-stdout-filters", "loss", "--log-dir", path(disk.path())];
+        let args = [&args[..], if pty { &["--pty"] } else { &[] }].concat();
+        let script = "yes the loss of it 2>/dev/null | head -c 1500000 2>/dev/null; exit 0";
+        let output = Launcher::rankrun().args(args).args(["sh", "-c", script]).run_with_timeout(LIMIT);
+        assert_eq!(output.code, Some(0), "{}", output.stderr_text());
+        let said = output.stderr_text();
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let file = fs::read_to_string(the_run(disk.path()).join("attempt_0/0/stdout.log")).unwrap();
+        let written = if pty { "the loss of it\n".repeat(100_000) } else { file.clone() };
+        let shown: String = written.lines().map(|line| format!("[default0]:{line}\n")).collect();
+        assert!(file.len() < 1_000_000 && output.stdout_text() == shown);
+    }
+}
+
+#[test]
 fn a_disk_that_is_full_from_the_start_does_not_keep_a_run_from_starting() {
     let Some(disk) = Mounted::tmpfs() else { return };
     fs::write(disk.path().join("fill"), vec![b'x'; 2 << 20]).unwrap_err();

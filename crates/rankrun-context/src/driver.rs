@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, Sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rankrun_functions::ReturnSlot;
-use rankrun_logs::{Consoles, DrainOutcome, Env, LogsDest, SinkId, Tail, Unsaved, open_log};
+use rankrun_logs::{Consoles, DrainOutcome, Env, IncompleteDrain, LogsDest, SinkId, Tail, Unsaved, open_log};
 use rankrun_process::{Child, Command, Exit, Orphans, SpawnError, Spawner, Stdio, become_subreaper};
 use rankrun_types::{ExitKind, PerRank, Signal, env};
 
@@ -487,10 +487,19 @@ impl Driver {
     fn logs_ended(&mut self) {
         let Some(tail) = self.tail.take() else { return };
         let outcome = tail.wait(Instant::now());
-        if let DrainOutcome::Incomplete { why } = &outcome {
-            self.warn(format!("not all output was shown: {why}"));
-        }
-        self.feed(Event::Drained { complete: outcome == DrainOutcome::Complete });
+        let complete = match &outcome {
+            // It was said when it happened, and the console is complete.
+            DrainOutcome::Complete | DrainOutcome::Incomplete { why: IncompleteDrain::FilteredFailed { .. } } => true,
+            DrainOutcome::Incomplete { why: why @ IncompleteDrain::FilteredLate { .. } } => {
+                self.warn(format!("not all chosen lines were written: {why}"));
+                true
+            }
+            DrainOutcome::Incomplete { why } => {
+                self.warn(format!("not all output was shown: {why}"));
+                false
+            }
+        };
+        self.feed(Event::Drained { complete });
     }
 
     /// Tells the machine what happened and does what it answers.

@@ -63,7 +63,9 @@ pub(super) struct Engine {
     ending: Option<Ending>,
     unreadable: Option<IncompleteDrain>,
     warned_of_watches: bool,
+    /// Of the run, as long as nothing was said.
     health: Option<Health>,
+    log_health: Option<LogHealth>,
     unsaved: Option<Unsaved>,
 }
 
@@ -137,6 +139,7 @@ impl Engine {
         });
         let files: Vec<Followed> = followed.collect();
         let live: Vec<bool> = plan.outputs.iter().map(|output| output.live).collect();
+        let log_health = health.clone();
         let health = health.map(|run| Health {
             directory: watcher.as_ref().and_then(|watcher| watcher.arm_directory(run.directory()).ok()),
             run,
@@ -160,6 +163,7 @@ impl Engine {
             unreadable: None,
             warned_of_watches: false,
             health,
+            log_health,
             unsaved,
         }
     }
@@ -401,7 +405,7 @@ impl Engine {
                         (0..self.files.len())
                             .filter(|source| self.core.output_of(*source) == i)
                             .for_each(|source| self.shared.positions.set(source, u64::MAX));
-                        output.fail(&error);
+                        output.fail(&error, self.log_health.as_ref());
                     }
                 }
             }
@@ -475,7 +479,12 @@ impl Engine {
         }
         let failed = self.outputs.iter_mut().find_map(|output| output.failed.take());
         let late = left.map(|i| self.outputs[i].late(self.left(i)));
-        match late.or(failed).or(self.unreadable.take()) {
+        // A console comes before its files, and these before files of chosen lines.
+        let failed = match (failed, self.unreadable.take()) {
+            (Some(IncompleteDrain::FilteredFailed { .. }), Some(unreadable)) => Some(unreadable),
+            (failed, unreadable) => failed.or(unreadable),
+        };
+        match late.or(failed) {
             Some(why) => Some(DrainOutcome::Incomplete { why }),
             None => Some(DrainOutcome::Complete),
         }

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use super::console::Console;
 use super::core::CoreSource;
 use super::{Consoles, IncompleteDrain, SinkId, TailError, TailSource, open_source};
+use crate::health::LogHealth;
 use crate::lines::Shape;
 use crate::open::open_log;
 use crate::options::{ColorChoice, Progress, StatusLine, TailOptions};
@@ -55,8 +56,8 @@ impl Output {
         Ok(Self { console, name, live: false, colored: false, blocked: false, failed: None })
     }
 
-    /// Notes and says that writing has failed.
-    pub(super) fn fail(&mut self, error: &io::Error) {
+    /// Notes and says that writing has failed; of a file of chosen lines not if what the run's health says is why.
+    pub(super) fn fail(&mut self, error: &io::Error, health: Option<&LogHealth>) {
         let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
         self.failed = match &self.name {
             Name::Console(id) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -68,7 +69,12 @@ impl Output {
                 Some(IncompleteDrain::ConsoleFailed { console: *id, errno })
             }
             Name::Filtered(path) => {
-                log::warn!("writing to {} failed, nothing more is written to it: {error}", path.display());
+                let text = format!("writing to {} failed, nothing more is written to it: {error}", path.display());
+                match health {
+                    Some(health) if health.look().is_some() => {}
+                    Some(health) => health.say(text),
+                    None => log::warn!("{text}"),
+                }
                 Some(IncompleteDrain::FilteredFailed { path: path.clone(), errno })
             }
         };
