@@ -133,15 +133,17 @@ fn a_full_disk_is_one_warning_with_chosen_lines_too_and_the_console_is_complete(
         let Some(disk) = Mounted::tmpfs() else { return };
         let args = ["-t", "1", "--duplicate-stdout-filters", "loss", "--log-dir", path(disk.path())];
         let args = [&args[..], if pty { &["--pty"] } else { &[] }].concat();
-        let script = "yes the loss of it 2>/dev/null | head -c 1500000 2>/dev/null; exit 0";
+        // More than the disk has room for, and not more than waits for a console.
+        let script = "yes the loss of it 2>/dev/null | head -c 1200000 2>/dev/null; exit 0";
         let output = Launcher::rankrun().args(args).args(["sh", "-c", script]).run_with_timeout(LIMIT);
         assert_eq!(output.code, Some(0), "{}", output.stderr_text());
         let said = output.stderr_text();
         assert_eq!(said.lines().count(), 1, "{said}");
         let file = fs::read_to_string(the_run(disk.path()).join("attempt_0/0/stdout.log")).unwrap();
-        let written = if pty { "the loss of it\n".repeat(100_000) } else { file.clone() };
+        let written = if pty { "the loss of it\n".repeat(80_000) } else { file.clone() };
         let shown: String = written.lines().map(|line| format!("[default0]:{line}\n")).collect();
-        assert!(file.len() < 1_000_000 && output.stdout_text() == shown);
+        assert!(file.len() <= 1 << 20, "{} bytes", file.len());
+        assert!(output.stdout_text() == shown, "{} of {} bytes", output.stdout.len(), shown.len());
     }
 }
 
@@ -214,6 +216,40 @@ fn a_log_directory_that_vanishes_is_one_warning_when_it_happens_and_console_and_
         let errors = output.stderr_text();
         assert_eq!(errors.matches("rankrun: warning: ").count(), 1, "{errors}");
         assert!(errors.starts_with(&warning) && errors.contains("rank 1"), "{errors}");
+    }
+}
+
+#[test]
+fn a_log_file_or_a_ranks_directory_that_is_deleted_is_one_warning_when_it_happens() {
+    for (teed, gone) in [(true, "1/stdout.log"), (false, "1/stdout.log"), (true, "1"), (false, "1")] {
+        let logs = tempfile::tempdir().unwrap();
+        let args = [if teed { "-t" } else { "-r" }, "3", "--log-dir", path(logs.path())];
+        let script = "echo before; if [ $RANK = 0 ]; then touch {up0}; else touch {up1}; fi; {W} wait-for {go}; echo after; exit 5";
+        let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
+        group.wait_for_each("up", 2);
+        let gone = the_run(logs.path()).join("attempt_0").join(gone);
+        // Nobody writes now.
+        let expected = if gone.is_dir() {
+            fs::remove_dir_all(&gone).unwrap();
+            format!("log directory {} is gone, and the log and error files with it", gone.display())
+        } else {
+            fs::remove_file(&gone).unwrap();
+            format!("log file {} is gone: what workers write to it is lost", gone.display())
+        };
+        let warning = format!("rankrun: warning: {expected}\n");
+        eventually("it is said while the run goes on", LIMIT, || group.running().stderr() == warning.as_bytes());
+        group.touch("go");
+        let output = group.end();
+        assert_eq!(output.code, Some(5), "{output}");
+        let said = output.stderr_text();
+        assert_eq!(said.matches("warning: ").count(), 1, "{said}");
+        // Only the warning names it.
+        assert_eq!(said.matches(path(&gone)).count(), 1, "{said}");
+        let shown: &[&str] = if teed { &["after", "after", "before", "before"] } else { &[] };
+        let mut lines = output.sorted_stdout_lines();
+        lines.iter_mut().for_each(|line| *line = line.split_off(11));
+        lines.sort_unstable();
+        assert_eq!(lines, shown);
     }
 }
 

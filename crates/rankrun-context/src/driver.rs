@@ -107,7 +107,7 @@ impl Driver {
             })?;
         }
         let dest = spec.logs_specs.reify(&spec.envs).map_err(|source| StartError::Logs { name: name(), source })?;
-        let health = log_files::health(&dest);
+        let health = log_files::make(&dest).map_err(|source| StartError::Logs { name: name(), source })?;
         let counts = Arc::default();
         let mut tee = Tee::new(&spec, &dest, health.clone(), &counts);
         let terminals = Terminals::start(&spec, &dest, &tee, &health)

@@ -27,18 +27,14 @@ pub(crate) struct LogFiles {
 }
 
 impl LogFiles {
-    /// Makes the files, so that who follows the run finds them all, describes the run, and begins to limit their sizes.
+    /// Describes the run, whose files are there, and begins to limit their sizes.
     pub(crate) fn start(
         spec: &GroupSpec,
         dest: &LogsDest,
         positions: Option<TailPositions>,
         health: LogHealth,
     ) -> Result<Self, LogsError> {
-        let paths = dest.stdouts.values().iter().chain(dest.stderrs.values()).flatten();
-        let paths: BTreeSet<&PathBuf> = paths.collect();
-        for path in &paths {
-            open_log(path)?;
-        }
+        let paths = paths(dest);
         let mut warnings = Vec::new();
         let mark = dest.run_info.as_deref().and_then(|path| {
             // Without it the logs are as good: on a full disk, for example.
@@ -79,10 +75,21 @@ impl LogFiles {
     }
 }
 
-/// The health of a group's files, whose directory is that of the run.
-pub(crate) fn health(dest: &LogsDest) -> LogHealth {
+/// Makes a group's files, so that who follows the run finds them all, and gives their health; its directory is that of the run.
+pub(crate) fn make(dest: &LogsDest) -> Result<LogHealth, LogsError> {
+    let mut files = Vec::new();
+    for path in paths(dest) {
+        // The null device may be one, and is not looked after.
+        if open_log(path)?.metadata().is_ok_and(|meta| meta.is_file()) {
+            files.push(path.clone());
+        }
+    }
     let within = dest.run_info.as_ref().or(dest.error_files.get(0));
-    LogHealth::new(within.and_then(|path| path.parent()).unwrap_or(Path::new("/")))
+    Ok(LogHealth::with_files(within.and_then(|path| path.parent()).unwrap_or(Path::new("/")), files))
+}
+
+fn paths(dest: &LogsDest) -> BTreeSet<&PathBuf> {
+    dest.stdouts.values().iter().chain(dest.stderrs.values()).flatten().collect()
 }
 
 fn info(spec: &GroupSpec) -> RunInfo {

@@ -45,6 +45,7 @@ pub struct LogHealth(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     directory: PathBuf,
+    files: Vec<PathBuf>,
     said: Mutex<Option<String>>,
 }
 
@@ -52,7 +53,14 @@ impl LogHealth {
     /// Of the run in this directory.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self(Arc::new(Inner { directory: directory.into(), said: Mutex::default() }))
+        Self::with_files(directory, Vec::new())
+    }
+
+    /// Of the run in this directory with these log files, which exist already: it is said also when one of them is gone, or the
+    /// directory that it is in.
+    #[must_use]
+    pub fn with_files(directory: impl Into<PathBuf>, files: Vec<PathBuf>) -> Self {
+        Self(Arc::new(Inner { directory: directory.into(), files, said: Mutex::default() }))
     }
 
     /// Looks now, unless something was said before, and gives what has been said.
@@ -60,7 +68,7 @@ impl LogHealth {
     /// Does not block, but on a file system that does: not for a thread that must not wait.
     pub fn look(&self) -> Option<String> {
         if self.said().is_none()
-            && let Some(text) = doubts(&self.0.directory)
+            && let Some(text) = doubts(&self.0.directory, &self.0.files)
         {
             self.say(text);
         }
@@ -90,14 +98,19 @@ impl LogHealth {
         }
     }
 
-    pub(crate) fn directory(&self) -> &Path {
-        &self.0.directory
+    /// Sets watches that tell of what goes away in the directory and in those of the files, as far as they can be had.
+    pub(crate) fn arm(&self, watcher: &Watcher) -> Vec<i32> {
+        let mut directories: Vec<&Path> = self.0.files.iter().filter_map(|file| file.parent()).collect();
+        directories.push(&self.0.directory);
+        directories.sort_unstable();
+        directories.dedup();
+        directories.into_iter().filter_map(|directory| watcher.arm_directory(directory).ok()).collect()
     }
 }
 
 /// Looks after the health of log files that nobody follows.
 ///
-/// A thread, `rankrun-health`, looks a second after a file was written to, or something in the run's directory was deleted, at
+/// A thread, `rankrun-health`, looks a second after a file was written to, or something in the run's directories was deleted, at
 /// most once a second; it does not wake while nobody writes, and ends once something was said. Dropping this ends it.
 #[derive(Debug)]
 pub struct HealthWatch {
@@ -141,7 +154,7 @@ fn attend(health: &LogHealth, files: &[PathBuf], mut watcher: Watcher, end: &Eve
     let mut look_at = None;
     loop {
         if look_at.is_none_or(|at| at <= Instant::now()) {
-            let _ = watcher.arm_directory(health.directory());
+            let _ = health.arm(&watcher);
             // Those that cannot be watched are looked at with the others.
             for file in files {
                 let _ = watcher.arm(file);
@@ -171,18 +184,39 @@ fn attend(health: &LogHealth, files: &[PathBuf], mut watcher: Watcher, end: &Eve
 
 /// What speaks against the files of a log directory being complete; for people, `None` if nothing does.
 ///
-/// The directory is gone, or its file system is full, so that workers could not write. Neither holds up a run: a
-/// worker's write fails as it would without a launcher.
-fn doubts(log_directory: &Path) -> Option<String> {
-    let shown = log_directory.display();
-    if let Err(error) = fs::metadata(log_directory) {
-        return Some(match error.kind() {
-            io::ErrorKind::NotFound => format!("log directory {shown} is gone, and the log and error files with it"),
-            _ => format!("log directory {shown} cannot be reached: {error}"),
-        });
+/// The directory or a file is gone, or its file system is full, so that workers could not write. None of that holds up a
+/// run: a worker's write fails as it would without a launcher.
+fn doubts(log_directory: &Path, files: &[PathBuf]) -> Option<String> {
+    if let Some(text) = is_gone(log_directory) {
+        return Some(text);
     }
+    let missing = |file: &&PathBuf| fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let mut missing = files.iter().filter(missing);
+    if let Some(first) = missing.next() {
+        let directories = first.ancestors().skip(1).take_while(|directory| *directory != log_directory);
+        // The one that is nearest to the run's.
+        if let Some(text) = directories.filter_map(is_gone).last() {
+            return Some(text);
+        }
+        let others = match missing.count() {
+            0 => String::new(),
+            count => format!(", and {count} other log files"),
+        };
+        return Some(format!("log file {} is gone{others}: what workers write to it is lost", first.display()));
+    }
+    let shown = log_directory.display();
     let full = statvfs(log_directory).is_ok_and(|stat| stat.blocks() > 0 && stat.blocks_available() == 0);
     full.then(|| format!("the file system of {shown} is full: log and error files may be incomplete"))
+}
+
+/// What speaks against a directory being there.
+fn is_gone(directory: &Path) -> Option<String> {
+    let error = fs::metadata(directory).err()?;
+    let shown = directory.display();
+    Some(match error.kind() {
+        io::ErrorKind::NotFound => format!("log directory {shown} is gone, and the log and error files with it"),
+        _ => format!("log directory {shown} cannot be reached: {error}"),
+    })
 }
 
 #[cfg(test)]
@@ -207,12 +241,34 @@ mod tests {
     }
 
     #[test]
+    fn of_what_is_gone_the_outermost_directory_is_named_or_the_first_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let ranks = [0, 1].map(|rank| dir.path().join(format!("attempt_0/{rank}")));
+        let files = ranks.clone().map(|rank| rank.join("stdout.log"));
+        ranks.iter().for_each(|rank| fs::create_dir_all(rank).unwrap());
+        files.iter().for_each(|file| fs::write(file, "").unwrap());
+        let doubts = || doubts(dir.path(), &files).map(|text| text.replace(dir.path().to_str().unwrap(), "DIR"));
+        assert_eq!(doubts(), None);
+        fs::remove_file(&files[1]).unwrap();
+        let lost = "what workers write to it is lost";
+        assert_eq!(doubts().unwrap(), format!("log file DIR/attempt_0/1/stdout.log is gone: {lost}"));
+        fs::remove_file(&files[0]).unwrap();
+        let expected = format!("log file DIR/attempt_0/0/stdout.log is gone, and 1 other log files: {lost}");
+        assert_eq!(doubts().unwrap(), expected);
+        fs::remove_dir(&ranks[0]).unwrap();
+        assert_eq!(doubts().unwrap(), "log directory DIR/attempt_0/0 is gone, and the log and error files with it");
+        fs::remove_dir_all(dir.path().join("attempt_0")).unwrap();
+        assert_eq!(doubts().unwrap(), "log directory DIR/attempt_0 is gone, and the log and error files with it");
+    }
+
+    #[test]
     fn a_directory_with_room_raises_no_doubts() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(doubts(dir.path()), None);
+        assert_eq!(doubts(dir.path(), &[]), None);
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let text = doubts(&file.join("below")).unwrap();
+        assert_eq!(doubts(dir.path(), std::slice::from_ref(&file)), None);
+        let text = doubts(&file.join("below"), &[]).unwrap();
         assert!(text.ends_with("cannot be reached: Not a directory (os error 20)"), "{text}");
     }
 }

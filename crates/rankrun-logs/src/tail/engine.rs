@@ -7,6 +7,8 @@
 //! and reads once more, because a write may have come between. Where there is no watch, files keep ticking, less and
 //! less often.
 
+mod ending;
+
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -112,8 +114,8 @@ struct Ending {
 /// What is looked at beside the files themselves.
 struct Health {
     run: LogHealth,
-    /// The watch that tells of what goes away in the directory.
-    directory: Option<i32>,
+    /// The watches that tell of what goes away in its directories.
+    directories: Vec<i32>,
     look_at: Option<Instant>,
 }
 
@@ -141,7 +143,7 @@ impl Engine {
         let live: Vec<bool> = plan.outputs.iter().map(|output| output.live).collect();
         let log_health = health.clone();
         let health = health.map(|run| Health {
-            directory: watcher.as_ref().and_then(|watcher| watcher.arm_directory(run.directory()).ok()),
+            directories: watcher.as_ref().map_or(Vec::new(), |watcher| run.arm(watcher)),
             run,
             look_at: None,
         });
@@ -457,71 +459,6 @@ impl Engine {
         wanted.then(|| self.last_draw + DRAW)
     }
 
-    /// The outcome, if it was asked to end and there is nothing left to do or no time left.
-    fn ended(&mut self, now: Instant) -> Option<DrainOutcome> {
-        if self.idle_until().is_some_and(|until| until <= now) {
-            if let Some(ending) = &mut self.ending {
-                ending.flushing = true;
-            }
-            for source in 0..self.files.len() {
-                self.core.mark_clean(source);
-                self.core.finish_line(source);
-            }
-            if let Some(status) = self.status.take() {
-                self.core.clear_status(status.output);
-            }
-            self.flush();
-        }
-        let ending = self.ending.as_ref()?;
-        let left = (0..self.outputs.len()).find(|output| self.left(*output) > 0);
-        if now < ending.request.deadline && (left.is_some() || !ending.flushing) {
-            return None;
-        }
-        let failed = self.outputs.iter_mut().find_map(|output| output.failed.take());
-        let late = left.map(|i| self.outputs[i].late(self.left(i)));
-        // A console comes before its files, and these before files of chosen lines.
-        let failed = match (failed, self.unreadable.take()) {
-            (Some(IncompleteDrain::FilteredFailed { .. }), Some(unreadable)) => Some(unreadable),
-            (failed, unreadable) => failed.or(unreadable),
-        };
-        match late.or(failed) {
-            Some(why) => Some(DrainOutcome::Incomplete { why }),
-            None => Some(DrainOutcome::Complete),
-        }
-    }
-
-    /// Until when to wait for more, once each file is read as far as it must be; before that, and after it, `None`.
-    fn idle_until(&self) -> Option<Instant> {
-        let ending = self.ending.as_ref().filter(|ending| !ending.flushing)?;
-        let drained = self.files.iter().enumerate().all(|(source, followed)| {
-            followed.dead
-                || self.core.is_closed(self.core.output_of(source))
-                || followed.target.is_none_or(|target| followed.offset >= target)
-                    && !followed.unsaved.as_ref().is_some_and(Follower::is_waiting)
-        });
-        let quiet = self.last_read.max(ending.since) + ending.request.idle;
-        drained.then_some(quiet.min(ending.request.deadline))
-    }
-
-    /// How many bytes an open console has not got: pending, kept for the end of their line, or not read yet.
-    fn left(&self, output: usize) -> u64 {
-        if self.core.is_closed(output) {
-            return 0;
-        }
-        let unread = self
-            .files
-            .iter()
-            .enumerate()
-            .filter(|(source, followed)| !followed.dead && self.core.output_of(*source) == output);
-        let unsaved = |followed: &Followed| followed.unsaved.as_ref().map_or(0, Follower::held);
-        let unread: u64 = unread
-            .map(|(_, followed)| {
-                followed.target.map_or(0, |end| end.saturating_sub(followed.offset)) + unsaved(followed)
-            })
-            .sum();
-        self.core.pending(output).len() as u64 + unread
-    }
-
     /// Sleeps until there is something to do, and notes what.
     fn sleep(&mut self) {
         let timeout = if self.core.has_work() { PollTimeout::ZERO } else { timeout(self.until_next()) };
@@ -558,7 +495,7 @@ impl Engine {
         let (files, core, health) = (&mut self.files, &mut self.core, &mut self.health);
         watcher.drain(|told| {
             if let (Some(health), Told::Changed(watch)) = (health.as_mut(), told)
-                && health.directory == Some(watch)
+                && health.directories.contains(&watch)
             {
                 // The last thing in it goes a moment before it goes itself.
                 health.look_at = Some(Instant::now() + PAUSE);
