@@ -76,6 +76,51 @@ fn a_program_that_is_replaced_while_it_runs_runs_what_it_was_started_as() {
 }
 
 #[test]
+fn a_program_that_is_deleted_while_it_runs_runs_on_as_its_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    std::fs::copy(FUNCTION_MAIN, &program).unwrap();
+    let output = run(&program, "deleted", &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with("Some((\"main\"") && !program.exists());
+}
+
+#[test]
+#[cfg(target_env = "gnu")]
+fn a_program_that_is_started_through_the_loader_says_that_it_cannot_be_executed_again() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let loader = maps.lines().find_map(|line| line.split_ascii_whitespace().find(|word| word.contains("/ld-")));
+    let output = run(loader.unwrap(), "first", &[FUNCTION_MAIN]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("was started through the loader `/") && text.contains("start the program itself"), "{text}");
+}
+
+#[test]
+fn what_is_larger_than_a_file_may_be_ends_neither_launcher_nor_worker_by_a_signal() {
+    for (place, whose) in [
+        ("large arguments", "all local ranks: the arguments of `function_main::bytes` cannot be encoded"),
+        ("large value", "the return value of `function_main::bytes` cannot be encoded"),
+    ] {
+        let script = format!("ulimit -f 2048; exec {FUNCTION_MAIN}");
+        let output = run("sh", place, &["-c", &script]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let limit = format!("{whose}: it does not fit into the file size limit of ");
+        assert!(text.contains(&limit) && text.contains(" bytes (RLIMIT_FSIZE, ulimit -f)"), "{text}");
+    }
+}
+
+#[test]
+fn a_variable_that_no_launcher_sets_is_the_reason_also_without_init() {
+    let mut command = Command::new(FUNCTION_MAIN);
+    let output = command.env("FUNCTION_MAIN", "never").env("RANKRUN_FUNCTION", "7").output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("RANKRUN_FUNCTION is `7`, which no launcher sets: remove it"), "{text}");
+}
+
+#[test]
 fn a_note_that_is_not_for_this_program_is_refused_in_one_line() {
     for (note, says) in [
         ("before-main:2:0:0:2", "descriptor 3 is not the file that the launcher gave this worker"),

@@ -131,6 +131,7 @@ fn suspected_failure(
     let started_at = facts.started;
     let observed = ObservedExit { local_rank, pid, exit, started_at, start_ticks, stopped_at, ended_at };
     let mut failure = ProcessFailure::observe_exit(observed, Some(&dest.error_files[local_rank]));
+    failure.function = missing.map(|missing| missing.function().to_owned());
     match missing {
         Some(missing) if exit.is_success() => failure.set_note(format!("exited 0{missing}")),
         Some(missing) => failure.set_note_on_exit(&missing.to_string()),

@@ -66,6 +66,8 @@ pub struct ProcessFailure {
     pub error_file_data: Option<ErrorFileData>,
     /// Why the error file is not used, as a fragment that goes after its name, such as `is empty`.
     pub error_file_problem: Option<String>,
+    /// The path of the function that it ran, where it ran one in place of a program; set by the launcher.
+    pub function: Option<String>,
     /// The launcher's note, or the error file's message, or else a sentence about how the worker ended.
     pub message: String,
     /// What the launcher found wrong beyond what exit and error file tell; see [`set_note`](Self::set_note).
@@ -174,6 +176,7 @@ impl ProcessFailure {
             error_file,
             error_file_data: data,
             error_file_problem: problem,
+            function: None,
             message,
             note: None,
             timestamp: times.seconds,

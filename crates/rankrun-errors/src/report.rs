@@ -249,17 +249,29 @@ fn last_words(failure: &ProcessFailure) -> Option<&str> {
 
 /// What is missing for a reason, and how to have it next time.
 fn hint(failure: &ProcessFailure) -> String {
+    if failure.error_file_data.is_some() {
+        return "the error that it recorded has an empty message and no traceback.".to_owned();
+    }
     let file = if failure.error_file_problem.is_some() { "no usable error file" } else { "no error file" };
-    if failure.stderr_captured && failure.stderr_incomplete {
-        format!(
-            "{file}, and nothing in the log of its stderr, which may be incomplete, so the reason is not known.\n{HOW_TO_RECORD}."
-        )
+    let missing = if failure.stderr_captured && failure.stderr_incomplete {
+        format!("{file}, and nothing in the log of its stderr, which may be incomplete, so the reason is not known.")
     } else if failure.stderr_captured {
-        format!("{file}, and nothing on stderr, so the reason is not known.\n{HOW_TO_RECORD}.")
+        format!("{file}, and nothing on stderr, so the reason is not known.")
     } else {
-        format!(
-            "{file} and no captured stderr, so the reason is not known.\n{HOW_TO_RECORD},\nor keep its stderr with --tee 3 or --redirects 3."
-        )
+        format!("{file} and no captured stderr, so the reason is not known.")
+    };
+    let (next_time, or_keep) = match &failure.function {
+        // It runs under `record` as it is, in a program that has options of its own.
+        Some(function) => (
+            format!("An error that `{}` returns, or its panic, would be told here", escape::line(function)),
+            "and what it writes is kept by `tee` or `redirects` of its group.",
+        ),
+        None => (HOW_TO_RECORD.to_owned(), "or keep its stderr with --tee 3 or --redirects 3."),
+    };
+    if failure.stderr_captured {
+        format!("{missing}\n{next_time}.")
+    } else {
+        format!("{missing}\n{next_time},\n{or_keep}")
     }
 }
 

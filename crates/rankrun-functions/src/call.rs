@@ -4,19 +4,20 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rankrun_process::{Command, TakenAt, is_handover_pending};
+use rankrun_process::{Command, HandoverError, TakenAt, handover_problem, is_handover_pending};
 use rankrun_types::PerRank;
 use serde::Serialize;
 
 use crate::files::{ArgumentsFile, Assignment, ResultFile, Span};
+use crate::function::Identity;
+use crate::program::{THIS_PROGRAM, loader};
 use crate::registry::{self, FUNCTIONS, LookUpError, look_up};
 use crate::value::ReturnSlot;
+use crate::value_error::{ValueError, without_panic};
 use crate::{Function, worker};
-
-/// What is executed: the very file that this program was started from, even if another lies at its path by now.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// A function cannot be called as it should be; no worker was started for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,12 +33,25 @@ pub enum CallError {
         name: String,
         /// The worker's local rank; `None` if all workers have the same arguments.
         local_rank: Option<usize>,
-        /// What serde, or the type's own code, says.
-        why: String,
+        /// Why.
+        why: ValueError,
     },
     /// This process is a worker itself and has not run its own function.
     #[error("{NOT_DISPATCHED}")]
     NotDispatched,
+    /// What this process was handed as a worker makes no sense.
+    #[error(transparent)]
+    Handover(#[from] HandoverError),
+    /// The program was started through the dynamic loader, and cannot be executed again.
+    #[error(
+        "this program was started through the loader `{}`, which is what would be executed again for a worker: start the \
+        program itself",
+        loader.display()
+    )]
+    StartedByLoader {
+        /// The loader.
+        loader: PathBuf,
+    },
     /// The kernel gives no memory file for the arguments.
     #[error("no memory for the arguments of `{name}`: {}", io::Error::from_raw_os_error(*errno))]
     Memory {
@@ -61,13 +75,17 @@ fn whose(local_rank: Option<usize>) -> String {
 /// would otherwise start that group in each worker again.
 ///
 /// # Errors
-/// [`CallError::NotDispatched`].
+/// [`CallError::NotDispatched`], or [`CallError::Handover`] if it only seems to be one.
 pub fn refuse_undispatched() -> Result<(), CallError> {
+    if let Some(problem) = handover_problem() {
+        return Err(problem.into());
+    }
     if is_handover_pending() { Err(CallError::NotDispatched) } else { Ok(()) }
 }
 
 /// A function that still lacks its arguments.
 pub struct Callable<A> {
+    function: Identity,
     assignment: Assignment,
     _arguments: std::marker::PhantomData<fn(A)>,
 }
@@ -83,7 +101,7 @@ impl<A: Serialize + 'static> Callable<A> {
         let [arguments, value] = registry::types(function).map(str::to_owned);
         let build = registry::build(&FUNCTIONS);
         let assignment = Assignment { function: function.name().to_owned(), arguments, value, build };
-        Self { assignment, _arguments: std::marker::PhantomData }
+        Self { function: function.identity(), assignment, _arguments: std::marker::PhantomData }
     }
 
     /// The same arguments for each worker.
@@ -93,31 +111,34 @@ impl<A: Serialize + 'static> Callable<A> {
         A: Send + Sync,
     {
         let write = move |local_world_size, file: &mut ArgumentsFile| {
-            let span = file.add(&arguments).map_err(|why| (None, why))?;
+            let span = without_panic(|| file.add(&arguments)).map_err(|why| (None, why))?;
             Ok(PerRank::filled(local_world_size, span))
         };
-        FunctionCall { assignment: self.assignment, write: Arc::new(write) }
+        FunctionCall { function: self.function, assignment: self.assignment, write: Arc::new(write) }
     }
 
-    /// Arguments for each worker, made from its local rank when the group is started, one after the other.
+    /// Arguments for each worker, made from its local rank when the group is started, one after the other; a panic of `make` is
+    /// an error of the start.
     #[must_use]
     pub fn by_rank(self, make: impl Fn(usize) -> A + Send + Sync + 'static) -> FunctionCall {
         let write = move |local_world_size, file: &mut ArgumentsFile| {
             let mut spans = Vec::with_capacity(local_world_size);
             for local_rank in 0..local_world_size {
-                spans.push(file.add(&make(local_rank)).map_err(|why| (Some(local_rank), why))?);
+                let span = without_panic(|| file.add(&make(local_rank)));
+                spans.push(span.map_err(|why| (Some(local_rank), why))?);
             }
             Ok(PerRank::from_vec(spans))
         };
-        FunctionCall { assignment: self.assignment, write: Arc::new(write) }
+        FunctionCall { function: self.function, assignment: self.assignment, write: Arc::new(write) }
     }
 }
 
-type Write = dyn Fn(usize, &mut ArgumentsFile) -> Result<PerRank<Span>, (Option<usize>, String)> + Send + Sync;
+type Write = dyn Fn(usize, &mut ArgumentsFile) -> Result<PerRank<Span>, (Option<usize>, ValueError)> + Send + Sync;
 
 /// A function with the arguments of each worker, for a group of any size.
 #[derive(Clone)]
 pub struct FunctionCall {
+    function: Identity,
     assignment: Assignment,
     write: Arc<Write>,
 }
@@ -141,15 +162,22 @@ impl FunctionCall {
     /// [`CallError`].
     pub fn prepare(&self, local_world_size: usize) -> Result<PreparedCall, CallError> {
         let name = &self.assignment.function;
-        look_up(&FUNCTIONS, name)?;
+        look_up(&FUNCTIONS, self.function)?;
+        if let Some(loader) = loader() {
+            return Err(CallError::StartedByLoader { loader });
+        }
         let memory = |error: io::Error| CallError::Memory { name: name.clone(), errno: errno(&error) };
-        let mut file = ArgumentsFile::new(&self.assignment).map_err(memory)?;
+        let mut file = ArgumentsFile::new(&self.assignment).map_err(|why| CallError::Arguments {
+            name: name.clone(),
+            local_rank: None,
+            why,
+        })?;
         let spans = (self.write)(local_world_size, &mut file).map_err(|(local_rank, why)| CallError::Arguments {
             name: name.clone(),
             local_rank,
             why,
         })?;
-        Ok(PreparedCall { function: name.as_str().into(), arguments: file.seal().map_err(memory)?, spans })
+        Ok(PreparedCall { function: self.function, arguments: file.seal().map_err(memory)?, spans })
     }
 }
 
@@ -160,7 +188,7 @@ fn errno(error: &io::Error) -> i32 {
 /// A function whose arguments for all workers are written. Dropping it frees them when the workers have read theirs.
 #[derive(Debug)]
 pub struct PreparedCall {
-    function: Arc<str>,
+    function: Identity,
     arguments: OwnedFd,
     spans: PerRank<Span>,
 }
@@ -185,6 +213,6 @@ impl PreparedCall {
             Some(name) => command.arg0(name),
             None => command,
         };
-        Ok((command, ReturnSlot::new(Arc::clone(&self.function), result)))
+        Ok((command, ReturnSlot::new(self.function, result)))
     }
 }

@@ -7,8 +7,10 @@
 //!   read them wrong. (bincode is given up by its authors besides.)
 //! - It is maintained, small, and streams to a writer, so that no second copy of a value is made in memory.
 //!
-//! As in JSON, `None` and `()` are one and the same there: `Some(())` and `Some(None)` come back as `None`. A `u128` is
-//! written as bytes, so that an untagged enum may take it for another variant. Values may be nested 1,024 deep.
+//! As in JSON, `None` and `()` are one and the same there, so that `Some(())` and `Some(None)` would come back as `None`: they
+//! are refused (`checked`), as is what is nested deeper than 1024 levels. To tell them apart would take a form of our own for
+//! `Some`, which flattened structs and untagged enums could not read. A `u128` is written as bytes, so that an untagged
+//! enum may take it for another variant.
 //!
 //! A `Vec<u8>` that is the whole value is written as it is: through serde each of its bytes is an element, which takes
 //! three to eight times as long as the copy in every format that was tried. Bytes inside of another value are written at once
@@ -16,11 +18,15 @@
 //! read back, so it is not asked to.
 
 use std::any::{Any, type_name};
+use std::cell::Cell;
 use std::io::{self, BufWriter, Write};
 
 use rmp_serde::decode::Error;
 use serde::Serialize;
 use serde::de::{Deserialize, DeserializeOwned, IgnoredAny};
+
+use crate::checked::{Checked, MAX_DEPTH};
+use crate::value_error::ValueError;
 
 /// Small pieces are collected up to this many bytes; larger ones go straight through.
 const BUFFER: usize = 64 << 10;
@@ -43,18 +49,20 @@ impl Encoding {
 /// Writes a value.
 ///
 /// # Errors
-/// A text that says why: the value's own `Serialize`, or the writer.
-pub(crate) fn encode<T: Serialize + 'static>(value: &T, mut out: impl Write) -> Result<Encoding, String> {
+/// [`ValueError`]: what the value is, its own `Serialize`, or the writer.
+pub(crate) fn encode<T: Serialize + 'static>(value: &T, mut out: impl Write) -> Result<Encoding, ValueError> {
     if let Some(bytes) = (value as &dyn Any).downcast_ref::<Vec<u8>>() {
-        return out.write_all(bytes).map(|()| Encoding::Bytes).map_err(|error| error.to_string());
+        return Ok(out.write_all(bytes).map(|()| Encoding::Bytes)?);
     }
     let mut out = Failing { out: BufWriter::with_capacity(BUFFER, out), error: None };
-    let written = value.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
-    let written =
-        written.map_err(|error| error.to_string()).and_then(|()| out.flush().map_err(|error| error.to_string()));
-    match out.error {
-        Some(error) => Err(error.to_string()),
-        None => written.map(|()| Encoding::MessagePack),
+    let fault = Cell::new(None);
+    let mut encoder = rmp_serde::Serializer::new(&mut out).with_struct_map();
+    let written = value.serialize(Checked::new(&mut encoder, &fault)).map_err(ValueError::refused);
+    let written = written.and_then(|()| out.flush().map_err(ValueError::from));
+    match (out.error, fault.get()) {
+        (Some(error), _) => Err(error.into()),
+        (_, Some(fault)) => Err(fault.into()),
+        _ => written.map(|()| Encoding::MessagePack),
     }
 }
 
@@ -92,22 +100,29 @@ impl<W: Write> Failing<W> {
 /// Makes the value of what was written, given all of it.
 ///
 /// # Errors
-/// A text that says why.
-pub(crate) fn decode<T: DeserializeOwned + 'static>(encoding: Encoding, written: Vec<u8>) -> Result<T, String> {
+/// [`ValueError`].
+pub(crate) fn decode<T: DeserializeOwned + 'static>(encoding: Encoding, written: Vec<u8>) -> Result<T, ValueError> {
     match encoding {
         Encoding::Bytes => {
             let value: Box<dyn Any> = Box::new(written);
             value
                 .downcast()
                 .map(|value| *value)
-                .map_err(|_| format!("there are plain bytes, not a `{}`", type_name::<T>()))
+                .map_err(|_| ValueError::refused(format!("there are plain bytes, not a `{}`", type_name::<T>())))
         }
         Encoding::MessagePack => {
             let mut decoder = rmp_serde::Deserializer::from_read_ref(&written);
-            let value = T::deserialize(&mut decoder).map_err(|error| error.to_string())?;
+            // The one that it counts to is one too many.
+            decoder.set_max_depth(usize::from(MAX_DEPTH) + 1);
+            let value = T::deserialize(&mut decoder).map_err(|error| match error {
+                Error::DepthLimitExceeded => ValueError::TooDeep,
+                error => ValueError::refused(error),
+            })?;
             match IgnoredAny::deserialize(&mut decoder) {
                 Err(Error::InvalidMarkerRead(end)) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(value),
-                _ => Err("there is more than one value: what was announced is less than what was written".to_owned()),
+                _ => Err(ValueError::refused(
+                    "there is more than one value: what was announced is less than what was written",
+                )),
             }
         }
     }
@@ -150,7 +165,7 @@ mod tests {
     fn what_is_left_over_makes_a_value_unreadable() {
         let mut written = Vec::new();
         let encoding = encode(&Liar, &mut written).unwrap();
-        assert!(decode::<Vec<u8>>(encoding, written).unwrap_err().contains("more than one value"));
+        assert!(decode::<Vec<u8>>(encoding, written).unwrap_err().to_string().contains("more than one value"));
     }
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -204,7 +219,7 @@ mod tests {
             assert_eq!(written, bytes);
             assert_eq!(through(&bytes), bytes);
         }
-        assert!(decode::<String>(Encoding::Bytes, vec![1]).unwrap_err().contains("plain bytes"));
+        assert!(decode::<String>(Encoding::Bytes, vec![1]).unwrap_err().to_string().contains("plain bytes"));
     }
 
     #[test]
@@ -219,7 +234,7 @@ mod tests {
             }
         }
         for why in [encode(&vec![1_u8], Full), encode(&vec![1_u64; 100_000], Full), encode(&1_u64, Full)] {
-            assert!(why.as_ref().unwrap_err().contains("No space left"), "{why:?}");
+            assert!(why.as_ref().unwrap_err().to_string().contains("No space left"), "{why:?}");
         }
     }
 
@@ -231,7 +246,67 @@ mod tests {
                 Err(serde::ser::Error::custom("a lock is held"))
             }
         }
-        assert_eq!(encode(&Never, io::sink()), Err("a lock is held".to_owned()));
+        assert_eq!(encode(&Never, io::sink()), Err(ValueError::refused("a lock is held")));
+    }
+
+    #[test]
+    fn a_some_that_would_come_back_as_none_is_refused() {
+        #[derive(Serialize)]
+        struct Newtype<T>(T);
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Nothing;
+        #[derive(Serialize)]
+        #[serde(tag = "kind")]
+        enum Tagged {
+            Holds { name: Option<Option<u8>> },
+        }
+        let refused = |outcome| assert_eq!(outcome, Err(ValueError::SomeOfNothing));
+        refused(encode(&Some(()), io::sink()));
+        refused(encode(&Some(None::<u8>), io::sink()));
+        refused(encode(&Some(Some(())), io::sink()));
+        refused(encode(&vec![(1, Some(Newtype(Box::new(None::<String>))))], io::sink()));
+        refused(encode(&BTreeMap::from([("key", Some(()))]), io::sink()));
+        refused(encode(&Tagged::Holds { name: Some(None) }, io::sink()));
+        for fine in [None, Some(Some(1_u8))] {
+            assert_eq!(through(&fine), fine);
+        }
+        let fine = (Some(Nothing), Some(vec![None, Some(false)]), Some(((), None::<u8>)), Some([(); 2]));
+        assert_eq!(through(&fine), fine);
+    }
+
+    #[test]
+    fn values_are_nested_up_to_the_limit_and_no_deeper() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        enum List {
+            End,
+            Cell(Box<List>),
+            Named { next: Box<List> },
+        }
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Node(Vec<Node>);
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(untagged)]
+        enum Json {
+            Null,
+            List(Vec<Json>),
+        }
+        // Without optimization the decoder needs more than a test's thread has.
+        let checks = || {
+            let cells = |n| (0..n).fold(List::End, |list, _| List::Cell(Box::new(list)));
+            let named = |n| (0..n).fold(List::End, |list, _| List::Named { next: Box::new(list) });
+            let nodes = |n| (1..n).fold(Node(Vec::new()), |node, _| Node(vec![node]));
+            let json = |n| (0..n).fold(Json::Null, |json, _| Json::List(vec![json]));
+            assert_eq!((through(&cells(1024)), through(&named(1024))), (cells(1024), named(1024)));
+            assert_eq!((through(&nodes(1024)), through(&json(1024))), (nodes(1024), json(1024)));
+            let deeper =
+                [encode(&cells(1025), io::sink()), encode(&named(1025), io::sink()), encode(&nodes(1025), io::sink())];
+            assert_eq!(deeper, [Err(ValueError::TooDeep), Err(ValueError::TooDeep), Err(ValueError::TooDeep)]);
+            // As another version of this might write it.
+            let mut written = vec![0x91; 1025];
+            written.push(0x90);
+            assert_eq!(decode::<Node>(Encoding::MessagePack, written), Err(ValueError::TooDeep));
+        };
+        std::thread::Builder::new().stack_size(32 << 20).spawn(checks).unwrap().join().unwrap();
     }
 
     proptest::proptest! {

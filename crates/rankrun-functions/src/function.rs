@@ -1,5 +1,6 @@
 //! What can be a worker's function: the trait [`Function`]. Not here: registering one (`registry`).
 
+use std::any::TypeId;
 use std::error::Error;
 use std::marker::PhantomData;
 
@@ -35,6 +36,48 @@ pub trait Function<M>: Copy + 'static {
     fn name(self) -> &'static str {
         std::any::type_name::<Self>()
     }
+
+    /// Which function it is, as its name may be that of others too.
+    #[doc(hidden)]
+    fn identity(self) -> Identity {
+        Identity { id: TypeId::of::<Self>(), name: self.name(), is_wrapped: false }
+    }
+}
+
+/// Which function a type stands for.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    pub(crate) id: TypeId,
+    pub(crate) name: &'static str,
+    /// Whether it is named within [`returns_result`].
+    pub(crate) is_wrapped: bool,
+}
+
+impl Identity {
+    /// What registers it, to be shown.
+    pub(crate) fn registration(self) -> String {
+        if self.name.contains("{{closure}}") {
+            return "make a `fn` with a name of the closure, and add `entrypoint!(...);` for it".to_owned();
+        }
+        let path = path_beside(self.name);
+        let what = if self.is_wrapped { format!("returns_result({path})") } else { path };
+        format!("add `entrypoint!({what});` beside it")
+    }
+}
+
+/// What names a function beside its definition: `last::<f32>` for `my_crate::last<f32>`.
+pub(crate) fn path_beside(name: &str) -> String {
+    match name.split_once('<') {
+        // A method of a trait.
+        Some(("", _)) => name.to_owned(),
+        Some((path, types)) => format!("{}::<{types}", last(path)),
+        None => last(name).to_owned(),
+    }
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or(path)
 }
 
 /// Marks functions that return a `Result`; see [`Function`].
@@ -116,5 +159,32 @@ where
 
     fn name(self) -> &'static str {
         std::any::type_name::<F>()
+    }
+
+    fn identity(self) -> Identity {
+        Identity { id: TypeId::of::<F>(), name: std::any::type_name::<F>(), is_wrapped: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_registers_a_function_is_what_its_author_would_write() {
+        fn text(name: &'static str, is_wrapped: bool) -> String {
+            Identity { id: TypeId::of::<()>(), name, is_wrapped }.registration()
+        }
+        for (name, path) in [
+            ("train", "train"),
+            ("app::train", "train"),
+            ("app::last<f32>", "last::<f32>"),
+            ("app::last<alloc::string::String>", "last::<alloc::string::String>"),
+            ("<app::T as app::Trait>::method", "<app::T as app::Trait>::method"),
+        ] {
+            assert_eq!(text(name, false), format!("add `entrypoint!({path});` beside it"));
+            assert_eq!(text(name, true), format!("add `entrypoint!(returns_result({path}));` beside it"));
+        }
+        assert!(text("app::main::{{closure}}", false).starts_with("make a `fn`"));
     }
 }

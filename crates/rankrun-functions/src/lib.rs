@@ -20,7 +20,9 @@
 //!   `std::env::args` is empty; and constructors of C++ libraries that are linked statically may not have run.
 //!
 //! The launcher knows whether it has called [`init`] itself, on its main thread, and says to its workers which it is to be: so
-//! nothing has to be chosen. A worker that comes to start a group without having taken its function is refused.
+//! nothing has to be chosen. A worker that comes to start a group without having taken its function is refused. A program
+//! that is replaced or deleted while it runs goes on as its workers; one that was started as `ld.so ./program` cannot be
+//! executed again, and says so.
 //!
 //! # What goes over
 //!
@@ -28,7 +30,27 @@
 //! block, and a worker that dies leaves what is there. A value is only one when the worker has said so at its end: who calls
 //! `exit(0)` returns none. Before it does, it decodes the value again, so a value that cannot be decoded is the failure of the
 //! worker whose it is. A `Vec<u8>` goes over as it is, at the speed of a copy and with no second copy in the launcher's memory;
-//! bytes inside of another value are several times as fast with `#[serde(with = "serde_bytes")]` as without.
+//! bytes inside of another value are several times as fast with `#[serde(with = "serde_bytes")]` as without. Numbers go one
+//! by one, which takes optimization: of a `Vec<f64>` of 8 MiB writing and reading takes 0.2 s in a debug build, 0.01 s in a
+//! release build (on a virtual machine with 2 cores), and a return value is read twice.
+//!
+//! Not everything can be brought back, and what cannot is a [`ValueError`] on the side that writes it, before a worker is
+//! started or as the worker's failure: `Some(())` and `Some(None)`, which MessagePack does not tell from `None`, and
+//! sequences, maps, structs and enums that lie in each other deeper than 1024 levels. Reading a value that is nearly as deep
+//! takes up to 4 MiB of stack in a debug build, more than a thread has unless it is made so. A file size limit
+//! (`ulimit -f`) holds for the memory files too, and is told as an error.
+//!
+//! The file for the value is closed to all but the worker itself: a process that it forks returns nothing, and where the
+//! function has closed all descriptors, as daemons do, no value is returned, and no file of the program's is written to.
+//!
+//! # What outlives a worker
+//!
+//! As with programs, what a function starts and leaves behind in its process group ends with the group. For a library user
+//! two things are off until asked for: the guardian (`WorkerGroup::guardian` of `rankrun`), a small process that ends what is
+//! left when the launcher itself is killed; and a control group (`WorkerGroup::control_group`, where cgroup v2 is writable),
+//! which also daemons without session and environment do not leave.
+//!
+//! # Failures
 //!
 //! An `Err`, a panic or a fatal signal is recorded in the worker's error file ([`record`]) with its sources or its backtrace.
 //! A panic of any thread is there from the moment at which it starts, as what came before the end, whatever that will be: an
@@ -40,12 +62,15 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod checked;
 mod codec;
 mod files;
 mod function;
+mod program;
 mod record;
 mod registry;
 mod value;
+mod value_error;
 mod worker;
 
 pub use call::{CallError, Callable, FunctionCall, PreparedCall, refuse_undispatched};
@@ -53,6 +78,7 @@ pub use function::{Fallible, Function, ReturnsResult, ReturnsValue, Wrapped, ret
 pub use record::{record, record_main};
 pub use registry::LookUpError;
 pub use value::{NoReturnValue, ReturnSlot, ReturnValue, ReturnValueError};
+pub use value_error::ValueError;
 pub use worker::init;
 
 /// A function that is to be called by workers, for which the arguments are still to be said.
@@ -79,5 +105,5 @@ pub fn callable<M, F: Function<M>>(function: F) -> Callable<F::Arguments> {
 pub mod __private {
     pub use linkme;
 
-    pub use crate::registry::{Entry, FUNCTIONS, name, run, types};
+    pub use crate::registry::{Entry, FUNCTIONS, id, name, run, types};
 }

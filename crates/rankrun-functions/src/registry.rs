@@ -1,9 +1,11 @@
 //! The functions of this program that can be workers: the macro [`entrypoint!`](crate::entrypoint) and the look-up.
 //! Not here: calling one (`call`, `worker`).
 
+use std::any::TypeId;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::files::Assignment;
+use crate::function::Identity;
 use crate::worker::Work;
 use crate::{Function, worker};
 
@@ -20,9 +22,10 @@ macro_rules! entrypoint {
             #[linkme(crate = $crate::__private::linkme)]
             static ENTRY: $crate::__private::Entry = $crate::__private::Entry {
                 name: || $crate::__private::name($function),
+                id: || $crate::__private::id($function),
                 types: || $crate::__private::types($function),
                 run: |work| $crate::__private::run($function, work),
-                place: ::core::concat!(::core::file!(), ":", ::core::line!()),
+                place: ::core::concat!(::core::file!(), ":", ::core::line!(), ":", ::core::column!()),
             };
         };
     };
@@ -33,11 +36,13 @@ macro_rules! entrypoint {
 pub struct Entry {
     /// Its name.
     pub name: fn() -> &'static str,
+    /// Which function it is.
+    pub id: fn() -> TypeId,
     /// The names of the types that it takes and gives.
     pub types: fn() -> [&'static str; 2],
     /// Runs it as a worker.
     pub run: fn(Work) -> Result<(), Box<dyn std::error::Error>>,
-    /// Where it is registered.
+    /// Where it is registered: file, line and column.
     pub place: &'static str,
 }
 
@@ -49,6 +54,11 @@ pub static FUNCTIONS: [Entry];
 pub fn name<M, F: Function<M>>(function: F) -> &'static str {
     only_a_function::<F>();
     function.name()
+}
+
+/// Which function it is.
+pub fn id<M, F: Function<M>>(function: F) -> TypeId {
+    function.identity().id
 }
 
 /// Does not compile for a pointer to a function, or a closure that holds something: a worker would not have what is in it,
@@ -80,10 +90,12 @@ pub fn run<M, F: Function<M>>(function: F, work: Work) -> Result<(), Box<dyn std
 #[non_exhaustive]
 pub enum LookUpError {
     /// There is none.
-    #[error("function `{name}` is not registered: add `entrypoint!({});` beside it; {}", last(.name), Known(.known))]
+    #[error("function `{name}` is not registered: {advice}; {}", Known(.known))]
     Unknown {
         /// The name.
         name: String,
+        /// What registers it.
+        advice: String,
         /// The names of all that are registered.
         known: Vec<String>,
     },
@@ -92,16 +104,22 @@ pub enum LookUpError {
     Ambiguous {
         /// The name.
         name: String,
-        /// Where they are registered: file and line.
+        /// Where they are registered: file, line and column.
         places: Vec<String>,
         /// The names of all that are registered.
         known: Vec<String>,
     },
-}
-
-/// `train` of `my_crate::train`.
-fn last(name: &str) -> &str {
-    name.rsplit("::").next().unwrap_or(name)
+    /// The one that is registered is another one, of which the compiler makes the same path: both are in blocks, closures or
+    /// macros of one function.
+    #[error(
+        "function `{name}` is not registered, but another one of the same path is, at {place}: name one of the two otherwise"
+    )]
+    OtherOfThatName {
+        /// The name of both.
+        name: String,
+        /// Where the other one is registered: file, line and column.
+        place: String,
+    },
 }
 
 /// Shows the names of what is registered.
@@ -116,12 +134,30 @@ impl std::fmt::Display for Known<'_> {
     }
 }
 
-pub(crate) fn look_up<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Entry, LookUpError> {
+/// The function in this program.
+pub(crate) fn look_up(entries: &[Entry], function: Identity) -> Result<&Entry, LookUpError> {
+    match by_name(entries, function.name) {
+        Ok(entry) if (entry.id)() != function.id => {
+            let (name, place) = (function.name.to_owned(), entry.place.to_owned());
+            Err(LookUpError::OtherOfThatName { name, place })
+        }
+        Err(LookUpError::Unknown { name, known, .. }) => {
+            Err(LookUpError::Unknown { name, advice: function.registration(), known })
+        }
+        other => other,
+    }
+}
+
+/// The function of a name, which another process may have given.
+fn by_name<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Entry, LookUpError> {
     let found: Vec<&Entry> = entries.iter().filter(|entry| (entry.name)() == name).collect();
     let name = name.to_owned();
     match found[..] {
         [entry] => Ok(entry),
-        [] => Err(LookUpError::Unknown { name, known: names(entries) }),
+        [] => {
+            let advice = "there is none of this path here".to_owned();
+            Err(LookUpError::Unknown { name, advice, known: names(entries) })
+        }
         _ => {
             let places = found.iter().map(|entry| entry.place.to_owned()).collect();
             Err(LookUpError::Ambiguous { name, places, known: names(entries) })
@@ -173,7 +209,7 @@ pub(crate) enum AssignmentError {
 /// The function of an assignment, if this program is the build that the assignment was made for.
 pub(crate) fn assigned<'a>(entries: &'a [Entry], assignment: &Assignment) -> Result<&'a Entry, AssignmentError> {
     let name = assignment.function.clone();
-    let entry = look_up(entries, &name).map_err(AssignmentError::LookUp)?;
+    let entry = by_name(entries, &name).map_err(AssignmentError::LookUp)?;
     let [arguments, value] = (entry.types)();
     let known = names(entries);
     if arguments != assignment.arguments {
@@ -194,8 +230,13 @@ pub(crate) fn assigned<'a>(entries: &'a [Entry], assignment: &Assignment) -> Res
 mod tests {
     use super::*;
 
-    const TRAIN: Entry =
-        Entry { name: || "app::train", types: || ["u64", "()"], run: |_| Ok(()), place: "src/main.rs:7" };
+    const TRAIN: Entry = Entry {
+        name: || "app::train",
+        id: TypeId::of::<u8>,
+        types: || ["u64", "()"],
+        run: |_| Ok(()),
+        place: "src/main.rs:7:1",
+    };
     const SAMPLE: Entry = Entry { name: || "app::sample", place: "src/main.rs:9", ..TRAIN };
 
     fn assignment(entries: &[Entry]) -> Assignment {
@@ -215,6 +256,9 @@ mod tests {
 
     #[test]
     fn a_name_that_is_unknown_or_not_the_only_one_is_refused_with_what_is_known() {
+        let look_up = |entries: &[Entry], name| {
+            look_up(entries, Identity { id: TypeId::of::<u8>(), name, is_wrapped: false }).map(|entry| entry.place)
+        };
         assert_eq!(
             look_up(&[TRAIN, SAMPLE], "app::tain").unwrap_err().to_string(),
             "function `app::tain` is not registered: add `entrypoint!(tain);` beside it; \
@@ -224,8 +268,18 @@ mod tests {
         let again = Entry { place: "src/other.rs:3", ..TRAIN };
         assert_eq!(
             look_up(&[TRAIN, SAMPLE, again], "app::train").unwrap_err().to_string(),
-            "function `app::train` is registered 2 times: in src/main.rs:7, src/other.rs:3; \
+            "function `app::train` is registered 2 times: in src/main.rs:7:1, src/other.rs:3; \
              registered: `app::sample`, `app::train`"
+        );
+    }
+
+    #[test]
+    fn a_function_that_only_has_the_name_of_a_registered_one_is_refused() {
+        let other = Identity { id: TypeId::of::<u16>(), name: "app::train", is_wrapped: false };
+        assert_eq!(
+            look_up(&[TRAIN, SAMPLE], other).unwrap_err().to_string(),
+            "function `app::train` is not registered, but another one of the same path is, at src/main.rs:7:1: name one of \
+             the two otherwise"
         );
     }
 

@@ -8,6 +8,8 @@ use rankrun_types::ExitKind;
 
 use crate::codec::{self, Encoding};
 use crate::files::{ResultFile, Span, State};
+use crate::function::Identity;
+use crate::value_error::{ValueError, without_panic};
 use crate::{Function, registry};
 
 /// Values up to this size are read at once, so that many small ones hold no descriptors.
@@ -16,12 +18,12 @@ const SMALL: u64 = 64 << 10;
 /// Where a worker's return value will be.
 #[derive(Debug)]
 pub struct ReturnSlot {
-    function: Arc<str>,
+    function: Identity,
     file: ResultFile,
 }
 
 impl ReturnSlot {
-    pub(crate) fn new(function: Arc<str>, file: ResultFile) -> Self {
+    pub(crate) fn new(function: Identity, file: ResultFile) -> Self {
         Self { function, file }
     }
 
@@ -33,7 +35,7 @@ impl ReturnSlot {
     /// [`NoReturnValue`] if it is not there in full, or the worker did not exit 0.
     pub fn collect(self, exit: ExitKind) -> Result<ReturnValue, NoReturnValue> {
         let header = self.file.header();
-        let missing = |why| NoReturnValue { function: Arc::clone(&self.function), exit, why };
+        let missing = |why| NoReturnValue { function: self.function.name, exit, why };
         let (State::Returned, Some(span), true) = (header.state, header.span, exit.is_success()) else {
             return Err(missing(Why::of(header.state)));
         };
@@ -53,7 +55,7 @@ impl ReturnSlot {
 /// the exit says it all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoReturnValue {
-    function: Arc<str>,
+    function: &'static str,
     exit: ExitKind,
     why: Why,
 }
@@ -78,6 +80,14 @@ impl Why {
     }
 }
 
+impl NoReturnValue {
+    /// The name of the function.
+    #[must_use]
+    pub fn function(&self) -> &str {
+        self.function
+    }
+}
+
 impl fmt::Display for NoReturnValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let function = &self.function;
@@ -99,7 +109,7 @@ impl fmt::Display for NoReturnValue {
 #[non_exhaustive]
 pub enum ReturnValueError {
     /// It is another function's.
-    #[error("the workers ran `{ran}`, not `{asked}`")]
+    #[error("the workers ran `{ran}`, not {}`{asked}`", if asked == ran { "another function of the same path, " } else { "" })]
     OtherFunction {
         /// The function that was asked for.
         asked: String,
@@ -119,8 +129,8 @@ pub enum ReturnValueError {
         function: String,
         /// The type.
         type_name: String,
-        /// What serde, or the type's own code, says.
-        why: String,
+        /// Why.
+        why: ValueError,
     },
 }
 
@@ -133,7 +143,7 @@ enum Place {
 /// What a worker's function returned, still encoded. Cheap to clone: all clones are the same value.
 #[derive(Debug, Clone)]
 pub struct ReturnValue {
-    function: Arc<str>,
+    function: Identity,
     place: Arc<Mutex<Option<Place>>>,
 }
 
@@ -150,7 +160,7 @@ impl ReturnValue {
     /// The name of the function that returned it.
     #[must_use]
     pub fn function(&self) -> &str {
-        &self.function
+        self.function.name
     }
 
     /// Decodes the value, which stays here and can be had again.
@@ -163,7 +173,7 @@ impl ReturnValue {
         let (encoding, bytes) = match &*place {
             Some(Place::Memory(encoding, bytes)) => (*encoding, Ok(bytes.clone())),
             Some(Place::File(span, file)) => (span.encoding, file.read(*span, false)),
-            None => return Err(ReturnValueError::Taken { function: self.function.to_string() }),
+            None => return Err(ReturnValueError::Taken { function: self.function.name.to_owned() }),
         };
         drop(place);
         self.decode(function, encoding, bytes)
@@ -179,27 +189,27 @@ impl ReturnValue {
         let (encoding, bytes) = match self.place.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(Place::Memory(encoding, bytes)) => (encoding, Ok(bytes)),
             Some(Place::File(span, file)) => (span.encoding, file.read(span, true)),
-            None => return Err(ReturnValueError::Taken { function: self.function.to_string() }),
+            None => return Err(ReturnValueError::Taken { function: self.function.name.to_owned() }),
         };
         self.decode(function, encoding, bytes)
     }
 
     fn of<M, F: Function<M>>(&self, function: F) -> Result<(), ReturnValueError> {
-        if function.name() == &*self.function {
+        if function.identity().id == self.function.id {
             return Ok(());
         }
-        Err(ReturnValueError::OtherFunction { asked: function.name().to_owned(), ran: self.function.to_string() })
+        Err(ReturnValueError::OtherFunction { asked: function.name().to_owned(), ran: self.function.name.to_owned() })
     }
 
     fn decode<M, F: Function<M>>(
         &self,
         function: F,
         encoding: Encoding,
-        bytes: std::io::Result<Vec<u8>>,
+        bytes: Result<Vec<u8>, ValueError>,
     ) -> Result<F::Value, ReturnValueError> {
-        let decoded = bytes.map_err(|error| error.to_string()).and_then(|bytes| codec::decode(encoding, bytes));
+        let decoded = bytes.and_then(|bytes| without_panic(|| codec::decode(encoding, bytes)));
         decoded.map_err(|why| ReturnValueError::Undecodable {
-            function: self.function.to_string(),
+            function: self.function.name.to_owned(),
             type_name: registry::types(function)[1].to_owned(),
             why,
         })
@@ -222,11 +232,11 @@ mod tests {
     }
 
     fn slot(state: State, value: Option<&Vec<u8>>) -> ReturnSlot {
-        let mut file = ResultFile::new().unwrap();
+        let file = ResultFile::new().unwrap();
         file.set(State::Writes, None).unwrap();
         let span = value.map(|value| file.write(value).unwrap());
         file.set(state, span).unwrap();
-        ReturnSlot::new(bytes.name().into(), file)
+        ReturnSlot::new(bytes.identity(), file)
     }
 
     #[test]

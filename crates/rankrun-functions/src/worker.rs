@@ -14,9 +14,10 @@ use serde::Serialize;
 
 use crate::Function;
 use crate::codec;
-use crate::files::{ArgumentsFile, ResultFile, Span, State};
+use crate::files::{ArgumentsFile, ResultFile, ResultFileError, Span, State};
 use crate::record::record_boxed;
 use crate::registry::{AssignmentError, FUNCTIONS, assigned};
+use crate::value_error::ValueError;
 
 /// The exit code of a worker whose function returns an error, as that of a `main` that does.
 const FAILED: i32 = 1;
@@ -31,17 +32,19 @@ enum WorkerError {
     #[error("this worker was not handed what it needs")]
     Files,
     #[error("what this worker is to run cannot be read: {why}")]
-    Assignment { why: String },
+    Assignment { why: ValueError },
     #[error(transparent)]
     Assigned(#[from] AssignmentError),
     #[error("the arguments of `{function}` cannot be decoded as `{type_name}`: {why}")]
-    Arguments { function: &'static str, type_name: &'static str, why: String },
+    Arguments { function: &'static str, type_name: &'static str, why: ValueError },
     #[error("the return value of `{function}` cannot be encoded: {why}")]
-    Encode { function: &'static str, why: String },
+    Encode { function: &'static str, why: ValueError },
     #[error("the return value of `{function}` cannot be decoded as `{type_name}`, which it was: {why}")]
-    Decode { function: &'static str, type_name: &'static str, why: String },
-    #[error("the launcher cannot be told how far this worker is: {0}")]
-    Header(#[from] std::io::Error),
+    Decode { function: &'static str, type_name: &'static str, why: ValueError },
+    #[error("the return value of `{function}` is not returned: {why}")]
+    Return { function: &'static str, why: ResultFileError },
+    #[error("the launcher cannot be told how far this worker is: {why}")]
+    Header { why: ResultFileError },
 }
 
 /// What a worker was handed, with its function already found.
@@ -126,12 +129,13 @@ fn serve(handover: Result<Handover, WorkerError>) -> Result<(), Box<dyn Error>> 
     let arguments = ArgumentsFile::open(arguments);
     let assignment = arguments.assignment().map_err(|why| WorkerError::Assignment { why })?;
     let entry = assigned(&FUNCTIONS, &assignment).map_err(WorkerError::from)?;
-    (entry.run)(Work { arguments, span, result: ResultFile::open(result) })
+    let result = ResultFile::open(result).map_err(|_| WorkerError::Files)?;
+    (entry.run)(Work { arguments, span, result })
 }
 
 /// Runs the function on its arguments and hands over what it returns.
 pub(crate) fn run<M, F: Function<M>>(function: F, work: Work) -> Result<(), Box<dyn Error>> {
-    let Work { arguments, span, mut result } = work;
+    let Work { arguments, span, result } = work;
     let name = function.name();
     let decoded = arguments.arguments(span);
     // They may be large, and other workers' arguments are with them.
@@ -140,9 +144,9 @@ pub(crate) fn run<M, F: Function<M>>(function: F, work: Work) -> Result<(), Box<
         let type_name = std::any::type_name::<F::Arguments>();
         WorkerError::Arguments { function: name, type_name, why }
     })?;
-    result.set(State::Runs, None)?;
+    result.set(State::Runs, None).map_err(|why| WorkerError::Header { why })?;
     let value = __rust_begin_short_backtrace(|| function.call(arguments))?;
-    hand_over::<F::Value>(name, value, &mut result).map_err(Into::into)
+    hand_over::<F::Value>(name, value, &result).map_err(Into::into)
 }
 
 /// The function's own frames end here: the name is the one that std and `rankrun_errors` cut backtraces at.
@@ -154,21 +158,24 @@ fn __rust_begin_short_backtrace<T>(call: impl FnOnce() -> T) -> T {
     returned
 }
 
-fn hand_over<R>(function: &'static str, value: R, result: &mut ResultFile) -> Result<(), WorkerError>
+fn hand_over<R>(function: &'static str, value: R, result: &ResultFile) -> Result<(), WorkerError>
 where
     R: Serialize + serde::de::DeserializeOwned + 'static,
 {
-    result.set(State::Writes, None)?;
-    let span = result.write(&value).map_err(|why| WorkerError::Encode { function, why })?;
+    let not_returned = |why| WorkerError::Return { function, why };
+    result.set(State::Writes, None).map_err(not_returned)?;
+    let span = result.write(&value).map_err(|why| match why {
+        ResultFileError::Value(why) => WorkerError::Encode { function, why },
+        why => not_returned(why),
+    })?;
     drop(value);
     // Here it is known which worker's value it is, and the group hears of it at once.
     if !codec::is_certain(span.encoding) {
-        let bytes = result.read(span, false)?;
-        codec::decode::<R>(span.encoding, bytes).map_err(|why| {
+        let decoded = result.read(span, false).and_then(|bytes| codec::decode::<R>(span.encoding, bytes));
+        decoded.map_err(|why| {
             let type_name = std::any::type_name::<R>();
             WorkerError::Decode { function, type_name, why }
         })?;
     }
-    result.set(State::Returned, Some(span))?;
-    Ok(())
+    result.set(State::Returned, Some(span)).map_err(not_returned)
 }

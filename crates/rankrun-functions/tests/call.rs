@@ -4,7 +4,8 @@
 #![forbid(unsafe_code)]
 
 use rankrun_functions::{
-    CallError, Function, FunctionCall, LookUpError, ReturnValue, ReturnValueError, callable, entrypoint,
+    CallError, Function, FunctionCall, LookUpError, ReturnValue, ReturnValueError, ValueError, callable, entrypoint,
+    returns_result,
 };
 use rankrun_process::{Child, Spawner, Stdio};
 use rankrun_types::{ExitKind, PerRank};
@@ -129,7 +130,7 @@ fn a_worker_has_no_descriptor_and_no_variable_of_ours_when_its_function_runs() {
 fn a_function_that_is_not_registered_is_refused_with_those_that_are() {
     fn not_listed(_: u64) {}
     let refused = callable(not_listed).with(1).prepare(1).unwrap_err();
-    let CallError::LookUp(LookUpError::Unknown { name, known }) = &refused else { panic!("{refused:?}") };
+    let CallError::LookUp(LookUpError::Unknown { name, known, .. }) = &refused else { panic!("{refused:?}") };
     assert!(name.ends_with("::not_listed") && known.iter().any(|name| name == "call::square"), "{refused}");
     assert!(refused.to_string().contains("add `entrypoint!(not_listed);` beside it; registered: `"), "{refused}");
 }
@@ -145,7 +146,48 @@ fn a_function_that_is_registered_twice_is_refused_with_the_places() {
     let refused = callable(twice::twice).with(()).prepare(1).unwrap_err();
     let CallError::LookUp(LookUpError::Ambiguous { places, .. }) = &refused else { panic!("{refused:?}") };
     assert!(places.len() == 2 && places[0] != places[1], "{refused}");
+    let is_exact = |place: &String| place.contains("call.rs:") && place.split(':').count() == 3;
+    assert!(places.iter().all(is_exact), "file, line and column: {refused}");
     assert!(refused.to_string().contains("is registered 2 times: in "), "{refused}");
+}
+
+#[test]
+fn a_function_in_another_block_with_the_same_path_is_refused() {
+    let registered = {
+        fn twin(_: ()) -> u8 {
+            1
+        }
+        entrypoint!(twin);
+        assert_eq!(returned(twin, &callable(twin).with(()), 1), [1]);
+        run(&callable(twin).with(()), 1)
+    };
+    fn twin(_: ()) -> u8 {
+        2
+    }
+    {
+        fn twin(_: ()) -> u8 {
+            3
+        }
+        let refused = callable(twin).with(()).prepare(1).unwrap_err();
+        let CallError::LookUp(LookUpError::OtherOfThatName { name, place }) = &refused else { panic!("{refused:?}") };
+        assert!(name.ends_with("::twin") && place.contains("call.rs:"), "{refused}");
+        let Ok(value) = &registered[0] else { panic!("{registered:?}") };
+        let text = value.get(twin).unwrap_err().to_string();
+        assert!(text.contains(", not another function of the same path, `"), "{text}");
+    }
+    assert!(callable(twin).with(()).prepare(1).is_err());
+    assert_eq!(twin(()), 2);
+}
+
+#[test]
+fn the_advice_for_a_function_that_returns_a_result_is_what_compiles() {
+    fn half(n: u64) -> Result<u64, String> {
+        if n.is_multiple_of(2) { Ok(n / 2) } else { Err(format!("{n} is odd")) }
+    }
+    let text = callable(returns_result(half)).with(1).prepare(1).unwrap_err().to_string();
+    assert!(text.contains("add `entrypoint!(returns_result(half));` beside it"), "{text}");
+    let text = callable(|n: u64| n).with(1).prepare(1).unwrap_err().to_string();
+    assert!(text.contains("make a `fn` with a name of the closure"), "{text}");
 }
 
 #[derive(Serialize, Deserialize)]
@@ -153,6 +195,7 @@ struct Picky(#[serde(serialize_with = "pick")] usize);
 
 fn pick<S: Serializer>(number: &usize, serializer: S) -> Result<S::Ok, S::Error> {
     match number {
+        3 => panic!("a lock is poisoned"),
         2 => Err(serde::ser::Error::custom("2 is not to be had")),
         other => serializer.serialize_u64(*other as u64),
     }
@@ -172,6 +215,49 @@ fn arguments_that_cannot_be_encoded_are_refused_with_the_rank() {
         text(callable(picky).with(Picky(2))),
         "all local ranks: the arguments of `call::picky` cannot be encoded: 2 is not to be had"
     );
+}
+
+#[test]
+fn arguments_whose_code_panics_are_refused_with_the_rank() {
+    let refused = callable(picky).by_rank(|local_rank| Picky(10 - local_rank)).prepare(9).unwrap_err();
+    let CallError::Arguments { local_rank: Some(7), why, .. } = &refused else { panic!("{refused:?}") };
+    assert_eq!(*why, ValueError::Panicked { message: "a lock is poisoned".to_owned() });
+    let make = |local_rank| if local_rank == 1 { panic!("no shard {local_rank}") } else { Picky(1) };
+    assert_eq!(
+        callable(picky).by_rank(make).prepare(2).unwrap_err().to_string(),
+        "local rank 1: the arguments of `call::picky` cannot be encoded: its code panicked: no shard 1"
+    );
+}
+
+#[test]
+fn what_cannot_be_brought_back_is_refused_on_both_sides() {
+    fn options(_: Option<Option<u8>>) -> Option<()> {
+        Some(())
+    }
+    entrypoint!(options);
+    let refused = callable(options).with(Some(None)).prepare(1).unwrap_err();
+    assert!(matches!(refused, CallError::Arguments { why: ValueError::SomeOfNothing, .. }), "{refused:?}");
+    let ended = run(&callable(options).with(None), 1);
+    assert_eq!(
+        ended[0].as_ref().unwrap_err(),
+        "exit code 1 while it wrote the return value of `call::what_cannot_be_brought_back_is_refused_on_both_sides::options`"
+    );
+
+    #[derive(Serialize, Deserialize)]
+    enum List {
+        End,
+        Cell(Box<List>),
+    }
+    fn lists(n: usize) -> List {
+        (0..n).fold(List::End, |list, _| List::Cell(Box::new(list)))
+    }
+    entrypoint!(lists);
+    fn takes(_: List) {}
+    entrypoint!(takes);
+    let refused = callable(takes).with(lists(1025)).prepare(1).unwrap_err();
+    assert!(refused.to_string().ends_with("cannot be encoded: it is nested deeper than 1024 levels"), "{refused}");
+    let values = run(&callable(lists).by_rank(|local_rank| 1024 + local_rank), 2);
+    assert_eq!(values.iter().map(|(_, value)| value.is_ok()).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]

@@ -90,6 +90,12 @@ pub fn is_handover_pending() -> bool {
     pending().is_some() || std::env::var_os(name()).is_some()
 }
 
+/// What is wrong with what this program was handed, as long as nobody has taken it.
+#[must_use]
+pub fn handover_problem() -> Option<HandoverError> {
+    pending().as_ref()?.as_ref().err().cloned()
+}
+
 /// Takes what this program was handed; `None` if that is nothing, or was taken before.
 ///
 /// # Errors

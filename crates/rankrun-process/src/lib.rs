@@ -53,7 +53,7 @@ pub use fatal::{FATAL_SIGNALS, FatalPart, FatalSignals, FatalSignalsError};
 pub use guardian::Guardian;
 #[doc(hidden)]
 pub use handover::BEFORE_MAIN;
-pub use handover::{Handover, HandoverError, TakenAt, is_handover_pending, take_handover};
+pub use handover::{Handover, HandoverError, TakenAt, handover_problem, is_handover_pending, take_handover};
 pub use inspect::{ProcessState, RunningState};
 pub use limit::{Limit, LimitError, ParseLimitError, ParseResourceError, Resource, raise_open_files};
 pub use memory_kills::MemoryKillCounters;

@@ -95,14 +95,14 @@ pub use rankrun_errors::{
     ChildFailedError, ErrorHandler, MemoryKills, NoFailuresError, ProcessFailure, SignalException,
 };
 pub use rankrun_functions::{
-    CallError, Callable, Function, FunctionCall, LookUpError, ReturnValue, ReturnValueError, entrypoint, init, record,
-    record_main, returns_result,
+    CallError, Callable, Function, FunctionCall, LookUpError, ReturnValue, ReturnValueError, ValueError, entrypoint,
+    init, record, record_main, returns_result,
 };
 pub use rankrun_logs::{
     ColorChoice, Consoles, DefaultLogsSpecs, Env, LineFilter, LineFilterError, LogSize, LogsDest, LogsError, LogsSpecs,
     ParseLogSizeError, ParsePrefixError, PrefixTemplate, Progress,
 };
-pub use rankrun_process::{CpuSet, Limit, NumaBinding, NumaError, Orphans, Resource, WatchError};
+pub use rankrun_process::{CpuSet, HandoverError, Limit, NumaBinding, NumaError, Orphans, Resource, WatchError};
 pub use rankrun_redirects::{
     ParseStdError, RankOutOfWorldError, Redirects, Std, StdMap, StdSpec, to_map, to_map_strict,
 };

@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -225,6 +226,55 @@ fn an_exit_code_is_the_exit_code() {
     }
     let failure = failure_of!(exits);
     assert_eq!((failure.exitcode, failure.message.as_str()), (7, "exited with code 7"));
+}
+
+#[test]
+fn the_report_of_a_function_says_nothing_of_programs() {
+    fn exits(rank: usize) -> u8 {
+        as_rank_1(rank, || std::process::exit(7))
+    }
+    fn says_nothing(rank: usize) -> Result<(), String> {
+        as_rank_1(rank, || Err(String::new()))
+    }
+    let report = |failure| ChildFailedError::new("test", [(1, failure)].into()).unwrap().to_string();
+    let text = report(failure_of!(exits));
+    assert!(text.contains("\n    An error that `functions::") && !text.contains("--tee"), "{text}");
+    let text = report(failure_of!(rankrun::returns_result(says_nothing)));
+    assert!(text.contains("the error that it recorded has an empty message"), "{text}");
+    assert!(!text.contains("no error file"), "{text}");
+}
+
+#[test]
+fn a_file_that_has_the_number_of_a_workers_own_is_left_alone() {
+    fn closes((rank, path): (usize, PathBuf)) -> Result<u64, std::io::Error> {
+        as_rank_1(rank, || {
+            // Whatever a launcher may have left open, as daemons do it.
+            (3..16).for_each(|fd| {
+                let _ = nix::unistd::close(fd);
+            });
+            let files: Vec<_> = (3..16).map(|_| std::fs::File::create(&path)).collect::<Result<_, _>>()?;
+            std::fs::write(&path, "mine")?;
+            files.into_iter().for_each(std::mem::forget);
+            Ok(7)
+        })
+    }
+    fn only_closes(rank: usize) -> u64 {
+        as_rank_1(rank, || {
+            (3..16).for_each(|fd| {
+                let _ = nix::unistd::close(fd);
+            })
+        });
+        7
+    }
+    entrypoint!(closes);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_owned();
+    let failure = alone(Entrypoint::function(closes).by_rank(move |rank| (rank, path.clone())));
+    assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "mine");
+    for failure in [failure, failure_of!(only_closes)] {
+        assert_eq!(failure.exit, ExitKind::Code(1));
+        assert!(failure.message.contains("is not returned: descriptor 4, which"), "{}", failure.message);
+    }
 }
 
 #[test]

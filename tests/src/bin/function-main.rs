@@ -17,6 +17,12 @@ fn surroundings(_: ()) -> Result<(String, Vec<String>, bool), Box<dyn Error>> {
 }
 entrypoint!(surroundings);
 
+/// As many bytes as it is asked for.
+fn bytes((from, to): (Vec<u8>, usize)) -> Vec<u8> {
+    vec![7; from.len().max(to)]
+}
+entrypoint!(bytes);
+
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,6 +50,17 @@ fn run() -> Result<(), Box<dyn Error>> {
             std::fs::copy("/bin/false", &other)?;
             std::fs::rename(&other, &own)?;
             rankrun::init();
+        }
+        "deleted" => {
+            rankrun::init();
+            std::fs::remove_file(std::env::current_exe()?)?;
+        }
+        place @ ("large arguments" | "large value") => {
+            rankrun::init();
+            let sizes = if place == "large value" { (0, 4 << 20) } else { (4 << 20, 0) };
+            let group = WorkerGroup::new("main", Entrypoint::function(bytes).with((vec![7; sizes.0], sizes.1)), 2);
+            let result = start_processes(group)?.wait(None)?.ok_or("no result")?;
+            return Err(ChildFailedError::new("main", result.failures.clone())?.into());
         }
         _ => rankrun::init(),
     }
