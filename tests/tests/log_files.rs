@@ -334,3 +334,15 @@ fn what_a_worker_writes_to_its_stderr_opened_anew_is_shown_whole_and_its_file_is
     assert_eq!((shown.lines().count(), shown.matches("was cut").count()), (4, 1), "{shown}");
     assert_eq!(chosen().lines().collect::<Vec<_>>(), expected);
 }
+
+#[test]
+fn of_a_run_whose_directory_is_gone_no_path_is_given_but_in_the_warning() {
+    let script = "echo out; rm -r ${TORCHELASTIC_ERROR_FILE%/attempt_*}; exit 3";
+    let output = Launcher::rankrun().args(["-r", "3", "sh", "-c", script]).run_with_timeout(LIMIT);
+    assert_eq!(output.code, Some(3), "{output}");
+    let said = output.stderr_text();
+    let with_path: Vec<&str> = said.lines().filter(|line| line.contains("/rankrun_")).collect();
+    assert_eq!(with_path.len(), 1, "{said}");
+    assert!(with_path[0].contains("is gone, and the log and error files with it"), "{said}");
+    assert!(!said.contains("nothing on stderr"), "{said}");
+}

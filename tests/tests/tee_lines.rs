@@ -194,3 +194,16 @@ fn a_line_of_python_is_shown_before_the_program_ends() {
     std::fs::write(go, "").unwrap();
     assert_eq!(running.wait_timeout(LIMIT).code, Some(0));
 }
+
+#[test]
+fn a_console_that_cannot_be_written_to_is_said_once() {
+    let read_only = || std::fs::File::open("/dev/null").unwrap();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (console, error) in [(read_only(), "Bad file descriptor"), (full(), "No space left on device")] {
+        let args = ["-t", "1", "sh", "-c", "echo line; exit 0"];
+        let output = Launcher::rankrun().stdout(console).args(args).run_with_timeout(LIMIT);
+        assert_eq!(output.code, Some(0), "{output}");
+        let said = output.stderr_text();
+        assert_eq!((said.matches("warning: ").count(), said.matches(error).count()), (1, 1), "{said}");
+    }
+}

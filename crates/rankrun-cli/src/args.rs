@@ -116,7 +116,7 @@ pub(crate) struct Args {
     )]
     pub(crate) dump_timeout: Duration,
 
-    /// Leave alone what workers left running, if all workers exit 0
+    /// Leave alone what workers left running, if all workers exit 0; with --pty what it writes then is lost
     #[arg(long, help_heading = "Stopping")]
     pub(crate) keep_descendants: bool,
 

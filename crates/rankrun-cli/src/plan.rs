@@ -185,8 +185,11 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     if plan.stall_policy.is_some() && !plan.launch.captures_output() {
         plan.warnings.push(BLIND_WATCH.to_owned());
     }
-    if plan.output.pty && !plan.launch.captures_output() {
-        return Ok(plan.with_warning("--pty has no effect: no output goes to files (see --tee and --redirects)"));
+    for (option, is_given) in [("--pty", plan.output.pty), ("--log-max-size", plan.log_max_size.is_some())] {
+        if is_given && !plan.launch.captures_output() {
+            plan = plan
+                .with_warning(&format!("{option} has no effect: no output goes to files (see --tee and --redirects)"));
+        }
     }
     Ok(plan)
 }
@@ -373,6 +376,15 @@ mod tests {
         let warnings = |line: &[&str]| resolve(&args(line), &surroundings()).unwrap().warnings;
         assert_eq!(warnings(&["--stall-timeout", "60", "true"]), [BLIND_WATCH]);
         assert_eq!(warnings(&["--stall-timeout", "60", "-r", "1", "true"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_size_of_files_that_there_are_not_is_told_of() {
+        let warnings = |line: &[&str]| resolve(&args(line), &surroundings()).unwrap().warnings;
+        let expected = "--log-max-size has no effect: no output goes to files (see --tee and --redirects)";
+        assert_eq!(warnings(&["--log-max-size", "1M", "true"]), [expected]);
+        assert_eq!(warnings(&["--log-max-size", "1M", "--pty", "true"]).len(), 2);
+        assert_eq!(warnings(&["--log-max-size", "1M", "-r", "2", "true"]), [""; 0]);
     }
 
     #[test]

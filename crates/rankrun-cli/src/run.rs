@@ -64,7 +64,10 @@ pub(crate) fn run(plan: Plan) -> u8 {
     }
     if let (true, false, Some(dir)) = (is_kept, has_log_dir, logs.run_dir()) {
         logs.keep_run_dir();
-        say(&format!("run directory: {}", dir.display()));
+        // Unless somebody has deleted it meanwhile.
+        if dir.is_dir() {
+            say(&format!("run directory: {}", dir.display()));
+        }
     }
     // A signal to stop that came meanwhile has let the report be whole; whoever sent it hears of it by the code. To the
     // last moment a signal ends rankrun by a code, or not at all.

@@ -495,7 +495,7 @@ impl Driver {
                 true
             }
             DrainOutcome::Incomplete { why } => {
-                self.warn(format!("not all output was shown: {why}"));
+                self.warn(why.said().unwrap_or_else(|| format!("not all output was shown: {why}")));
                 false
             }
         };

@@ -48,6 +48,11 @@ impl LineFilter {
         if finders.is_empty() { Err(LineFilterError::NoSubstring) } else { Ok(Self { finders }) }
     }
 
+    /// How long the longest substring is.
+    pub(crate) fn longest(&self) -> usize {
+        self.finders.iter().map(|finder| finder.needle().len()).max().unwrap_or(0)
+    }
+
     /// Whether a line has any of the substrings.
     #[must_use]
     pub fn matches(&self, line: &[u8]) -> bool {

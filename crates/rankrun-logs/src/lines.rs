@@ -1,6 +1,7 @@
 //! Lines of one source as they are shown: [`Lines`], the splitter with progress frames, attribute resets and filters.
 //! Not here: whose turn it is, the row of the newest frame (`tail::core`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use memchr::memchr;
@@ -32,6 +33,41 @@ pub(crate) struct Lines {
     news: bool,
     /// It may have an escape sequence.
     escaped: bool,
+    choice: Choice,
+}
+
+/// How many parts of a line that no filter has matched yet are kept.
+const HELD_PARTS: usize = 16;
+
+/// Whether the unfinished line is one that the filter matches, as far as parts of it were cut off.
+#[derive(Debug, Default)]
+struct Choice {
+    /// It is: the parts to come are too.
+    made: bool,
+    /// The last parts, as they are to be shown if it is.
+    held: VecDeque<Vec<u8>>,
+    /// The end of the last part, with which the next may make up a match.
+    end: Vec<u8>,
+}
+
+impl Choice {
+    /// Looks at the next part of the line and says whether it matches by now.
+    fn make(&mut self, filter: &LineFilter, part: &[u8]) -> bool {
+        let overlap = filter.longest().saturating_sub(1);
+        let spans = |end: &[u8]| filter.matches(&[end, &part[..part.len().min(overlap)]].concat());
+        self.made = self.made || filter.matches(part) || (!self.end.is_empty() && spans(&self.end));
+        self.made
+    }
+
+    /// Keeps a part that did not match, as it is to be shown.
+    fn hold(&mut self, filter: &LineFilter, part: &[u8], shown: Vec<u8>) {
+        self.end.extend_from_slice(&part[part.len().saturating_sub(filter.longest())..]);
+        self.end.drain(..self.end.len().saturating_sub(filter.longest().saturating_sub(1)));
+        if self.held.len() == HELD_PARTS {
+            self.held.pop_front();
+        }
+        self.held.push_back(shown);
+    }
 }
 
 impl Lines {
@@ -58,6 +94,7 @@ impl Lines {
         if !self.splitter.partial.is_empty() {
             self.end_line(prefix, out);
         }
+        self.choice = Choice::default();
     }
 
     /// The newest state of a progress bar, if the unfinished line is one.
@@ -125,24 +162,43 @@ impl Lines {
     fn end_line(&mut self, prefix: &[u8], out: &mut Vec<u8>) {
         self.show(b"", prefix, out);
         (self.framed, self.news, self.escaped) = (false, false, false);
+        if !self.choice.held.is_empty() || self.choice.made {
+            self.choice = Choice::default();
+        }
     }
 
-    /// Appends what is kept as a line, and keeps nothing.
+    /// Appends what is kept as a line, or as the part of one that the mark follows, and keeps nothing; if there is a filter,
+    /// only what it matches, and then all parts of the line.
     fn show(&mut self, mark: &[u8], prefix: &[u8], out: &mut Vec<u8>) {
         let line = &self.splitter.partial;
-        if self.shape.filter.as_ref().is_none_or(|filter| filter.matches(line)) {
-            let reset = self.escaped && leaves_attributes(line);
-            let (text, crs) = line.split_at(length_without_crs(line));
-            out.extend_from_slice(prefix);
-            out.extend_from_slice(text);
-            if reset {
-                out.extend_from_slice(RESET);
+        match &self.shape.filter {
+            Some(filter) if !self.choice.make(filter, line) => {
+                if !mark.is_empty() {
+                    let mut shown = Vec::new();
+                    self.append_line(mark, prefix, &mut shown);
+                    self.choice.hold(filter, line, shown);
+                }
             }
-            out.extend_from_slice(mark);
-            out.extend_from_slice(crs);
-            out.push(b'\n');
+            _ => {
+                self.choice.held.drain(..).for_each(|part| out.extend(part));
+                self.append_line(mark, prefix, out);
+            }
         }
         self.splitter.partial.clear();
+    }
+
+    fn append_line(&self, mark: &[u8], prefix: &[u8], out: &mut Vec<u8>) {
+        let line = &self.splitter.partial;
+        let reset = self.escaped && leaves_attributes(line);
+        let (text, crs) = line.split_at(length_without_crs(line));
+        out.extend_from_slice(prefix);
+        out.extend_from_slice(text);
+        if reset {
+            out.extend_from_slice(RESET);
+        }
+        out.extend_from_slice(mark);
+        out.extend_from_slice(crs);
+        out.push(b'\n');
     }
 }
 
@@ -150,13 +206,26 @@ impl Lines {
 #[cfg(test)]
 pub(crate) fn model(stream: &[u8], prefix: &[u8], shape: &Shape) -> Vec<u8> {
     let mut out = Vec::new();
+    // The parts of a line.
+    let mut parts: Vec<Vec<u8>> = Vec::new();
     let mut show = |line: &[u8], mark: &[u8]| {
-        if shape.filter.as_ref().is_some_and(|filter| !filter.matches(line)) {
+        parts.push(line.to_vec());
+        if !mark.is_empty() {
             return;
         }
-        let (text, crs) = line.split_at(length_without_crs(line));
-        let reset = if shape.reset && leaves_attributes(line) { RESET } else { b"" };
-        out.extend([prefix, text, reset, mark, crs, b"\n"].concat());
+        // Up to which part it takes to match.
+        let chosen = match &shape.filter {
+            None => Some(0),
+            Some(filter) => (0..parts.len()).find(|last| filter.matches(&parts[..=*last].concat())),
+        };
+        for (i, line) in parts.iter().enumerate().filter(|(i, _)| chosen.is_some_and(|chosen| i + HELD_PARTS >= chosen))
+        {
+            let (text, crs) = line.split_at(length_without_crs(line));
+            let reset = if shape.reset && leaves_attributes(line) { RESET } else { b"" };
+            let mark = if i + 1 < parts.len() { CONTINUES } else { b"" };
+            out.extend([prefix, text, reset, mark, crs, b"\n"].concat());
+        }
+        parts.clear();
     };
     let mut state: Vec<u8> = Vec::new();
     for byte in stream {
@@ -246,6 +315,38 @@ pub(crate) mod tests {
     fn only_lines_that_match_are_kept() {
         let shape = Shape { filter: Some(Arc::new(LineFilter::new(["loss", "!"]).unwrap())), ..FRAMES };
         assert_eq!(shown(&shape, &[b"step 1\nlo", b"ss 2\nloss\rgone\nhey!"]), "p:loss 2\\np:hey!\\n");
+    }
+
+    #[test]
+    fn a_long_line_is_chosen_whole_wherever_its_match_is_also_across_two_parts() {
+        let shape = Shape { filter: Some(Arc::new(LineFilter::new(["loss", "!"]).unwrap())), ..Shape::default() };
+        let dots = |count: usize| ".".repeat(count);
+        for (line, is_chosen) in [
+            (dots(2 * MAX_LINE + 5), false),
+            (format!("loss{}", dots(2 * MAX_LINE)), true),
+            (format!("{}loss{}", dots(MAX_LINE - 2), dots(MAX_LINE)), true),
+            (format!("{}loss{}", dots(2 * MAX_LINE - 1), dots(9)), true),
+            (format!("{}!", dots(2 * MAX_LINE)), true),
+        ] {
+            let chosen = shown(&shape, &[line.as_bytes(), b"\nnot\nloss\n"]);
+            let parts: Vec<&str> = if is_chosen {
+                vec![&line[..MAX_LINE], &line[MAX_LINE..2 * MAX_LINE], &line[2 * MAX_LINE..]]
+            } else {
+                vec![]
+            };
+            let expected = parts.join(" [rankrun: line continues]\\np:");
+            let expected = if is_chosen { format!("p:{expected}\\n") } else { expected };
+            assert!(chosen == format!("{expected}p:loss\\n"), "{} bytes of {}", chosen.len(), line.len());
+        }
+    }
+
+    #[test]
+    fn of_a_line_without_end_a_bounded_part_waits_for_a_match() {
+        let shape = Shape { filter: Some(Arc::new(LineFilter::new(["!"]).unwrap())), ..Shape::default() };
+        let line = [vec![b'x'; 40 * MAX_LINE], b"!\n".to_vec()].concat();
+        let chosen = shown(&shape, &[&line]);
+        assert_eq!(chosen.matches("line continues").count(), HELD_PARTS);
+        assert!(chosen.ends_with("p:!\\n"));
     }
 
     pub(crate) fn shapes() -> impl Strategy<Value = Shape> {

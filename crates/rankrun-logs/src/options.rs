@@ -102,6 +102,8 @@ impl TailOptions {
 
     /// Appends each line of the sources of `sink` that the filter matches also to the file, with its prefix.
     ///
+    /// Of a line over 64 KiB, which is shown in parts, all parts are appended wherever its match is; of one that has more than
+    /// 1 MiB before its match, those of the last MiB before it and all that follow.
     /// The file is made if need be. It gets its lines whether or not the console takes them: sources are followed once
     /// more for it. Of a progress bar it gets the last state, as a console that is no terminal.
     #[must_use]

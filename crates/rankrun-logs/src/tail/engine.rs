@@ -383,13 +383,14 @@ impl Engine {
 
     fn give_up(&mut self, source: usize, error: &io::Error) {
         let followed = &mut self.files[source];
-        log::warn!("reading {} failed, it is not shown any more: {error}", followed.path.display());
+        let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
+        let why = IncompleteDrain::FileUnreadable { path: followed.path.clone(), errno };
+        log::warn!("{}", why.said().unwrap_or_default());
         followed.dead = true;
         self.shared.positions.set(source, u64::MAX);
         self.core.mark_clean(source);
         self.core.finish_line(source);
-        let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
-        self.unreadable.get_or_insert(IncompleteDrain::FileUnreadable { path: followed.path.clone(), errno });
+        self.unreadable.get_or_insert(why);
     }
 
     /// Writes what is pending, as much as the consoles take at once.

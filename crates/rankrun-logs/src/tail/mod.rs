@@ -197,6 +197,25 @@ pub enum IncompleteDrain {
     Crashed,
 }
 
+impl IncompleteDrain {
+    /// What was said when it happened, as a warning of the crate `log`; `None` for what is known only in the end.
+    ///
+    /// For who repeats it in the end in the same words.
+    #[must_use]
+    pub fn said(&self) -> Option<String> {
+        let (what, then, errno): (&dyn fmt::Display, _, _) = match self {
+            Self::ConsoleFailed { console, errno } => (console, "output goes to the log files only", errno),
+            Self::FilteredFailed { path, errno } => (&path.display(), "nothing more is written to it", errno),
+            Self::FileUnreadable { path, errno } => {
+                let error = io::Error::from_raw_os_error(*errno);
+                return Some(format!("reading {} failed, it is not shown any more: {error}", path.display()));
+            }
+            _ => return None,
+        };
+        Some(format!("writing to {what} failed, {then}: {}", io::Error::from_raw_os_error(*errno)))
+    }
+}
+
 /// Follows log files and writes their lines, whole and with a prefix, to the consoles.
 ///
 /// One thread, `rankrun-tail`, serves all files. It wakes when a file is written to (inotify; a timer of 1 to 20 ms

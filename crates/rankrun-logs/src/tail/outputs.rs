@@ -64,20 +64,15 @@ impl Output {
                 log::debug!("nobody reads {id} any more: output goes to the log files only");
                 None
             }
-            Name::Console(id) => {
-                log::warn!("writing to {id} failed, output goes to the log files only: {error}");
-                Some(IncompleteDrain::ConsoleFailed { console: *id, errno })
-            }
-            Name::Filtered(path) => {
-                let text = format!("writing to {} failed, nothing more is written to it: {error}", path.display());
-                match health {
-                    Some(health) if health.look().is_some() => {}
-                    Some(health) => health.say(text),
-                    None => log::warn!("{text}"),
-                }
-                Some(IncompleteDrain::FilteredFailed { path: path.clone(), errno })
-            }
+            Name::Console(id) => Some(IncompleteDrain::ConsoleFailed { console: *id, errno }),
+            Name::Filtered(path) => Some(IncompleteDrain::FilteredFailed { path: path.clone(), errno }),
         };
+        let Some(text) = self.failed.as_ref().and_then(IncompleteDrain::said) else { return };
+        match health.filter(|_| matches!(self.name, Name::Filtered(_))) {
+            Some(health) if health.look().is_some() => {}
+            Some(health) => health.say(text),
+            None => log::warn!("{text}"),
+        }
     }
 
     /// That it did not take so many bytes in time.
