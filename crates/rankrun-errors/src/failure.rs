@@ -289,9 +289,12 @@ impl Times {
 /// Between an end and a panic before it.
 const AND_BEFORE: &str = "; ";
 
+/// Before the message of a panic that may be the reason of an end.
+pub(crate) const BEFORE_THAT: &str = "before that, ";
+
 /// How a worker ended, and the panic that it may have ended of.
 fn with_panic(end: &str, panic: &ErrorFileData) -> String {
-    format!("{end}{AND_BEFORE}before that, {}", panic.message.trim_end())
+    format!("{end}{AND_BEFORE}{BEFORE_THAT}{}", panic.message.trim_end())
 }
 
 fn exit_message(exit: ExitKind, pid: u32) -> String {

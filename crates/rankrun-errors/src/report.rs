@@ -8,7 +8,7 @@ use rankrun_types::{ExitKind, Signal, ranges};
 
 use crate::child_failed::{ChildFailedError, RankFailure};
 use crate::escape;
-use crate::failure::ProcessFailure;
+use crate::failure::{BEFORE_THAT, ProcessFailure};
 use crate::groups::{Group, group_equal};
 use crate::reason::{MemoryKills, usual_meaning};
 use crate::root_cause::FailureKind;
@@ -136,7 +136,8 @@ impl<'a> Report<'a> {
     fn reason(&self, f: &mut impl Write, failure: &ProcessFailure) -> fmt::Result {
         let message = failure.own_message();
         let traceback = failure.traceback();
-        if let Some(message) = message.filter(|message| !traceback.is_some_and(|text| text.contains(message))) {
+        let is_in = |text: &str, message: &str| text.contains(message.strip_prefix(BEFORE_THAT).unwrap_or(message));
+        if let Some(message) = message.filter(|message| !traceback.is_some_and(|text| is_in(text, message))) {
             block(f, "message", message)?;
         }
         if let Some(traceback) = traceback {

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rankrun::{Cause, Entrypoint, ExitKind, FunctionCall, ProcessFailure, RunProcsResult, RunState, Signal};
+use rankrun::{
+    Cause, ChildFailedError, Entrypoint, ExitKind, FunctionCall, ProcessFailure, RunProcsResult, RunState, Signal,
+};
 use rankrun::{WorkerGroup, entrypoint, start_processes};
 use rankrun_testkit::{assert_no_process_with_cookie, eventually};
 
@@ -73,7 +75,12 @@ fn a_panic_of_a_thread_is_told_when_who_waits_for_it_exits() {
             exit(0);
         }
     }
-    assert_before_the_end(&failure_of!(joins), "exited with code 3", "bad shard");
+    let failure = failure_of!(joins);
+    assert_before_the_end(&failure, "exited with code 3", "bad shard");
+    let report = ChildFailedError::new("test", [(0, failure)].into()).unwrap().to_string();
+    let first = report.lines().next().unwrap();
+    assert!(first.contains(": exit code 3: before that, thread 'loader' panicked at "), "{report}");
+    assert_eq!(report.matches("bad shard").count(), 2, "in the first line and with the backtrace: {report}");
     let failure = failure_of!(joins_and_leaves);
     let text = failure.message;
     assert!(text.starts_with("exited 0 without returning a value from `function_panics::"), "{text}");
