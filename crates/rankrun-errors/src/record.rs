@@ -113,7 +113,7 @@ fn guarded<T, E>(
             move |notes| provisional.write(notes)
         })),
         // Where a panic aborts, the hook is the last chance to write.
-        None => cfg!(panic = "abort").then(|| write_at_once(Arc::clone(handler))),
+        None => cfg!(panic = "abort").then(|| write_at_once(Arc::clone(handler), pid)),
     };
     let watch = PanicWatch::begin(on_panic);
     // The payload is passed on untouched, so nobody sees what the panic left half done.
@@ -146,9 +146,10 @@ fn guarded<T, E>(
     }
 }
 
-fn write_at_once(handler: Arc<dyn ErrorHandler>) -> Box<OnPanic> {
+/// In the process of this id: a child of fork(2) is not the one that the error file is for.
+fn write_at_once(handler: Arc<dyn ErrorHandler>, pid: u32) -> Box<OnPanic> {
     Box::new(move |notes| {
-        let Some(note) = notes.get(first_of(notes)) else { return };
+        let Some(note) = notes.get(first_of(notes)).filter(|_| std::process::id() == pid) else { return };
         let record = ErrorRecord::new(note.headline()).with_callstack(note.in_full());
         log_outcome(handler.write_record(&record).map_err(DumpErrorFileError::from));
     })
@@ -244,11 +245,14 @@ mod tests {
     fn where_a_panic_aborts_the_hook_has_written_before_it_ends() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("error.json");
-        let write = write_at_once(Arc::new(DefaultErrorHandler::with_path(&path)));
+        let write = |pid| write_at_once(Arc::new(DefaultErrorHandler::with_path(&path)), pid);
         let watch = PanicWatch::begin(None);
         let payload = catch_unwind(|| panic!("boom {}", 7)).unwrap_err();
         let (note, _) = watch.caught(&*payload);
-        write(&[note.unwrap()]);
+        let notes = [note.unwrap()];
+        write(1)(&notes);
+        assert!(!path.exists(), "a process that was forked is another one");
+        write(std::process::id())(&notes);
         let ErrorFileReading::Record(data) = read_error_file(&path) else { panic!("no record") };
         assert!(data.message.ends_with(": boom 7"), "{}", data.message);
     }
