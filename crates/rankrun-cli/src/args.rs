@@ -257,6 +257,10 @@ mod tests {
             (&["--shutdown-timeout", "nan", "true"], &["'nan'", "0 or more"]),
             (&["--signals-to-handle", "TERM,FOO", "true"], &["--signals-to-handle", "`FOO`", "SIGTERM"]),
             (&["--signals-to-handle", "KILL", "true"], &["SIGKILL cannot be caught"]),
+            (
+                &["--signals-to-handle", "CHLD", "true"],
+                &["--signals-to-handle", "SIGCHLD is rankrun's own", "TERM, INT"],
+            ),
             (&["--signals-to-forward", "USR1,STOP", "true"], &["--signals-to-forward", "SIGSTOP cannot be caught"]),
             (&["--dump-signal", "99", "true"], &["--dump-signal", "`99`", "1 to 64"]),
             (&["--settle-time", "-1", "true"], &["--settle-time", "0 or more"]),

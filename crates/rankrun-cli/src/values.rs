@@ -12,7 +12,30 @@ pub(crate) fn parse_signals(text: &str) -> Result<SignalList, String> {
     if text.trim().is_empty() {
         return Ok(SignalList(Vec::new()));
     }
-    text.split(',').map(parse_catchable).collect::<Result<_, _>>().map(SignalList)
+    text.split(',').map(parse_watchable).collect::<Result<_, _>>().map(SignalList)
+}
+
+/// Not for what rankrun's own faults, its children and job control send to it.
+fn parse_watchable(text: &str) -> Result<Signal, String> {
+    const OWN: [Signal; 9] = [
+        Signal::SEGV,
+        Signal::BUS,
+        Signal::FPE,
+        Signal::ILL,
+        Signal::CHLD,
+        Signal::CONT,
+        Signal::TSTP,
+        Signal::TTIN,
+        Signal::TTOU,
+    ];
+    let signal = parse_catchable(text)?;
+    if OWN.contains(&signal) {
+        return Err(format!(
+            "{signal} is rankrun's own: expected signals that others send to end it or to tell the workers something, such as \
+             TERM, INT or USR1"
+        ));
+    }
+    Ok(signal)
 }
 
 pub(crate) fn parse_catchable(text: &str) -> Result<Signal, String> {

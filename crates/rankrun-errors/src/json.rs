@@ -79,6 +79,54 @@ fn after_nested(bytes: &[u8], from: usize) -> usize {
     at
 }
 
+/// The names of numbers that Python writes, and reads, though JSON has none, longest first.
+const CONSTANTS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+
+/// Text with each such name made a 0 and blanks, for a parser that reads it without a copy.
+pub(crate) struct WithoutConstants<'a> {
+    rest: &'a [u8],
+    /// How many of the next bytes are a name.
+    name: usize,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl<'a> WithoutConstants<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { rest: text.as_bytes(), name: 0, in_text: false, escaped: false }
+    }
+
+    fn next_byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.rest.split_first()?;
+        let mut byte = *first;
+        if self.name > 0 {
+            (self.name, byte) = (self.name - 1, b' ');
+        } else if self.in_text {
+            self.in_text = self.escaped || byte != b'"';
+            self.escaped = !self.escaped && byte == b'\\';
+        } else if byte == b'"' {
+            self.in_text = true;
+        } else if let Some(name) = CONSTANTS.iter().find(|name| self.rest.starts_with(name)) {
+            (self.name, byte) = (name.len() - 1, b'0');
+        }
+        self.rest = rest;
+        Some(byte)
+    }
+}
+
+impl std::io::Read for WithoutConstants<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let mut count = 0;
+        while let Some(slot) = buffer.get_mut(count)
+            && let Some(byte) = self.next_byte()
+        {
+            *slot = byte;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
 /// How many objects and arrays lie in each other at most, in text that need not be valid.
 pub(crate) fn depth(text: &str) -> usize {
     let bytes = text.as_bytes();

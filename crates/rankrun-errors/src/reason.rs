@@ -35,7 +35,7 @@ impl fmt::Display for MemoryKills {
         match self {
             Self::NotKnown => f.write_str("killed from outside, often by the kernel when memory ran out"),
             Self::None => f.write_str(
-                "killed from outside, not by the kernel for want of memory: by a person, a batch system or a daemon",
+                "killed, not for want of memory: by a person, a batch system or a daemon, or at a hard limit on CPU time",
             ),
             Self::InGroup { count, limit } => {
                 let killed = processes(count);
@@ -148,7 +148,7 @@ mod tests {
             (MemoryKills::NotKnown, "killed from outside, often by the kernel when memory ran out"),
             (
                 MemoryKills::None,
-                "killed from outside, not by the kernel for want of memory: by a person, a batch system or a daemon",
+                "killed, not for want of memory: by a person, a batch system or a daemon, or at a hard limit on CPU time",
             ),
             (
                 MemoryKills::InGroup { count: 1, limit: Some(20 << 20) },

@@ -203,7 +203,11 @@ impl Parsed {
         if json::depth(text) > MAX_DEPTH {
             return Err(UnusableErrorFile::InvalidJson { detail: "values are nested too deep".to_owned() });
         }
-        serde_json::from_str::<IgnoredAny>(text).map_err(|error| json_error(&error, raw.len()))?;
+        if let Err(error) = serde_json::from_str::<IgnoredAny>(text)
+            && serde_json::from_reader::<_, IgnoredAny>(json::WithoutConstants::new(text)).is_err()
+        {
+            return Err(json_error(&error, raw.len()));
+        }
         let top = object(text).ok_or_else(|| UnusableErrorFile::NotAnObject { found: json_type(text) })?;
         let message = top.message.ok_or(UnusableErrorFile::NoMessage)?;
         match message.as_bytes().first() {
@@ -373,6 +377,21 @@ mod tests {
 
     fn parse(text: &str) -> Result<ErrorFileData, UnusableErrorFile> {
         parse_error_file(text.as_bytes())
+    }
+
+    #[test]
+    fn numbers_that_only_python_writes_do_no_harm() {
+        let text = r#"{"message": {"message": "a \" NaN", "extraInfo": {"loss": NaN, "min": [-Infinity,Infinity], "pid": NaN, "timestamp": NaN}}}"#;
+        let data = parse(text).unwrap();
+        assert_eq!((data.message.as_str(), data.pid, data.time), ("a \" NaN", None, None));
+        assert_eq!(data.raw, text);
+        assert!(matches!(parse(r#"{"message": NaN}"#), Err(UnusableErrorFile::MessageType { .. })));
+        assert!(matches!(parse(r#"{"message": "x", "loss": NaNx}"#), Err(UnusableErrorFile::InvalidJson { .. })));
+        assert!(matches!(parse(r#"{"message": "x", "loss": nan}"#), Err(UnusableErrorFile::InvalidJson { .. })));
+        assert!(matches!(
+            parse(r#"{"message": "x", "loss": NaN"#),
+            Err(UnusableErrorFile::InvalidJson { .. } | UnusableErrorFile::Truncated { .. })
+        ));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::fs::{File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -193,7 +193,9 @@ pub enum WriteErrorFileError {
 /// Writes a record as the error file at a path, replacing what is there.
 ///
 /// Atomic: a reader sees the old file or the whole new one. The text goes to a temporary file in the same directory,
-/// is synced, and is renamed; if a step fails the temporary file is removed. The mode is 0644 less the umask.
+/// is synced, and is renamed; if a step fails the temporary file is removed. The mode is 0644 less the umask. What
+/// is no regular file, such as `/dev/null` or a pipe that somebody reads, is never replaced: it gets the
+/// text as it takes it, without waiting.
 ///
 /// # Errors
 /// [`WriteErrorFileError`] names the path and the step.
@@ -213,15 +215,32 @@ pub fn write_error_file(path: &Path, record: &ErrorRecord) -> Result<(), WriteEr
 }
 
 pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), WriteErrorFileError> {
-    place(path, text, File::sync_all).map(drop)
+    if is_special(path) { write_in_place(path, text) } else { place(path, text, File::sync_all).map(drop) }
 }
 
-/// Puts the file in place, made sure of by `finish`, and gives it, still open.
+/// Whether it is there and is a device, a pipe or the like.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+/// Writes to a device, a pipe or the like.
+fn write_in_place(path: &Path, text: &str) -> Result<(), WriteErrorFileError> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|source| WriteErrorFileError::Write { path: path.to_owned(), source })
+}
+
+/// Puts a regular file in place, made sure of by `finish`, and gives it, still open.
 pub(crate) fn place(
     path: &Path,
     text: &str,
     finish: impl FnOnce(&File) -> io::Result<()>,
 ) -> Result<File, WriteErrorFileError> {
+    let failed = |source| WriteErrorFileError::Create { path: path.to_owned(), source };
+    if is_special(path) {
+        return Err(failed(io::ErrorKind::AlreadyExists.into()));
+    }
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -230,7 +249,7 @@ pub(crate) fn place(
         .prefix(".error_file.")
         .permissions(Permissions::from_mode(0o644))
         .tempfile_in(directory)
-        .map_err(|source| WriteErrorFileError::Create { path: path.to_owned(), source })?;
+        .map_err(failed)?;
     temporary
         .write_all(text.as_bytes())
         .and_then(|()| finish(temporary.as_file()))
@@ -242,6 +261,7 @@ pub(crate) fn place(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileTypeExt;
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
@@ -258,6 +278,29 @@ mod tests {
             record.to_json(),
             r#"{"message":{"message":"boom","extraInfo":{"py_callstack":"stack","timestamp":"1796070000","timestamp_ns":1796070000250000001,"pid":42},"errorCode":-11}}"#
         );
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_written_to_and_never_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let is_fifo = |path: &Path| fs::symlink_metadata(path).unwrap().file_type().is_fifo();
+        let record = ErrorRecord::new("boom");
+        let (null, fifo) = (dir.path().join("null"), dir.path().join("fifo"));
+        std::os::unix::fs::symlink("/dev/null", &null).unwrap();
+        write_error_file(&null, &record).unwrap();
+        assert_eq!(fs::read_link(&null).unwrap(), Path::new("/dev/null"));
+
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        let error = write_error_file(&fifo, &record).unwrap_err();
+        assert!(matches!(error, WriteErrorFileError::Write { .. }) && is_fifo(&fifo), "nobody reads: {error}");
+        let mut reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
+        write_error_file(&fifo, &record).unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+        assert!(is_fifo(&fifo));
+        assert_eq!(parse_error_file(text.as_bytes()).unwrap().message, "boom");
+        assert!(place(&fifo, "", |_| Ok(())).is_err() && is_fifo(&fifo));
     }
 
     #[test]
