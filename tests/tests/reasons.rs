@@ -82,7 +82,12 @@ fn the_kernels_counters_tell_a_kill_for_want_of_memory_from_another() {
             "oom_kill 4\n",
             "probably out of memory: the kernel killed 1 process of this host meanwhile",
         ),
-        (host, "oom_kill 3\n", "oom_kill 3\n", "killed from outside, not by the kernel for want of memory"),
+        (
+            host,
+            "oom_kill 3\n",
+            "oom_kill 3\n",
+            "killed, not for want of memory: by a person, a batch system or a daemon, or at a hard limit on CPU time",
+        ),
     ] {
         let report = killed_with_counter(counter, before, after);
         assert!(report.contains(&format!("\n  meaning:    {meaning}")), "{report}");
