@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rankrun::Signal;
-use rankrun_testkit::{Launcher, Output};
+use rankrun_testkit::{Launcher, Output, try_eventually};
 use rankrun_tests::{Group, LIMIT, Pidfds, Script, kept_runs};
 
 fn path(path: &Path) -> &str {
@@ -199,6 +199,79 @@ fn a_run_without_captured_output_shows_nothing_and_says_why() {
     let output = logs(&[path(dir.path())]);
     assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), ""));
     assert!(output.stderr_text().contains("no output was captured"), "{output}");
+}
+
+/// Checks that these are lines of `seq 1 last`, each whole and in order, and that what is missing is counted.
+#[track_caller]
+fn assert_numbers(text: &str, last: usize) {
+    let mut expected: Box<dyn Iterator<Item = String>> = Box::new((1..=last).map(|number| format!("{number}\n")));
+    let mut marks = 0;
+    for line in text.split_inclusive('\n') {
+        let line = line.strip_prefix("[default0]:").unwrap_or_else(|| panic!("no prefix: {line}"));
+        let missing = line.strip_prefix("[rankrun: ").and_then(|rest| rest.strip_suffix(" bytes dropped]\n"));
+        if let Some(missing) = missing {
+            marks += 1;
+            let mut missing: usize = missing.parse().expect("a number of bytes");
+            while missing > 0 {
+                let line = expected.next().unwrap_or_else(|| panic!("{missing} bytes too many are said to be missing"));
+                missing = missing.checked_sub(line.len()).unwrap_or_else(|| panic!("cut within {line}"));
+            }
+        } else {
+            assert_eq!(expected.next().as_deref(), Some(line), "after {marks} marks");
+        }
+    }
+    assert_eq!(expected.next(), None, "the end is shown");
+    assert!(marks > 0, "of so much some was dropped");
+}
+
+#[test]
+fn a_run_with_small_files_is_shown_and_followed_in_whole_lines_with_what_is_missing_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "seq 1 100000; touch {up0}; {W} wait-for {go}; seq 100001 300000";
+    let args = ["-r", "1", "--log-max-size", "16k", "--log-dir", path(dir.path())];
+    let mut group = Group::start(Pidfds::Used, 1, &args, Script::Shell(script));
+    group.wait_for_each("up", 1);
+    let file = kept_runs(dir.path()).remove(0).join("attempt_0/0/stdout.log");
+    let freed = || fs::metadata(&file).is_ok_and(|file| file.blocks() * 512 < file.len() / 2);
+    if try_eventually(Duration::from_secs(5), freed).is_none() {
+        println!("skipped: no holes in files on this file system");
+        return;
+    }
+    assert_numbers(&shown(&[path(dir.path())]), 100_000);
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut following = Launcher::rankrun().args(["logs", "-f", path(dir.path())]).stdout(writer).spawn();
+    let mut reader = BufReader::new(reader);
+    let mut text = String::new();
+    reader.read_line(&mut text).unwrap();
+    group.touch("go");
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(following.wait_timeout(LIMIT).code, Some(0));
+    assert_eq!(group.end().code, Some(0));
+    assert_numbers(&text, 300_000);
+}
+
+#[test]
+fn colours_are_chosen_as_for_a_run() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(run_three(dir.path(), &[]).code, Some(0));
+    let args = |color| ["--rank", "0", "--stream", "out", "--color", color, path(dir.path())];
+    let colored = shown(&args("always"));
+    assert!(colored.starts_with("\x1b[") && colored.ends_with("\x1b[0mout 0\n"), "{colored:?}");
+    for color in ["auto", "never"] {
+        assert_eq!(shown(&args(color)), "[trainer0]:out 0\n");
+    }
+}
+
+#[test]
+fn a_stream_that_was_not_captured_is_said_with_the_one_that_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["-r", "1", "--log-dir", path(dir.path()), "echo", "out"];
+    assert_eq!(Launcher::rankrun().args(args).run_with_timeout(LIMIT).code, Some(0));
+    let output = logs(&["--stream", "err", path(dir.path())]);
+    assert_eq!((output.code, output.stdout_text().as_str()), (Some(0), ""), "{output}");
+    let said = output.stderr_text();
+    assert!(said.contains("no stderr was captured") && said.contains("only stdout"), "{output}");
 }
 
 #[test]

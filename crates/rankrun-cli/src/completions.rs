@@ -16,7 +16,7 @@ use crate::help::all_commands;
 ///
 /// For bash: source <(rankrun completions bash); for others see where they look for completions.
 #[derive(Debug, Parser)]
-#[command(name = "rankrun completions", version, max_term_width = 100)]
+#[command(name = "rankrun completions", bin_name = "rankrun completions", version, max_term_width = 100)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL")]
@@ -25,7 +25,7 @@ pub(crate) struct CompletionsArgs {
 
 /// Write the man pages of rankrun to a directory, for who packages it.
 #[derive(Debug, Parser)]
-#[command(name = "rankrun man-page", version, max_term_width = 100)]
+#[command(name = "rankrun man-page", bin_name = "rankrun man-page", version, max_term_width = 100)]
 struct ManPageArgs {
     /// The directory
     #[arg(value_name = "DIR")]

@@ -2,24 +2,26 @@
 //! reading of files (the crate `rankrun-logs`).
 
 use std::collections::BTreeSet;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rankrun::Consoles;
-use rankrun::crates::logs::{
-    DrainOutcome, LogsError, Run, RunLog, SinkId, Tail, TailError, TailSource, WriteLinesError,
-};
+use rankrun::crates::logs::{LinePrefix, LogsError, Run, RunLog, RunTail, TerminalSize, WriteLinesError};
 
 use crate::console::say;
 use crate::exit_code;
 use crate::logs_args::LogsArgs;
+use crate::output::OutputEnv;
 
-/// Longer than anybody follows: the console may take its time.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// What most terminals have that do not say how wide they are.
+const USUAL_COLUMNS: usize = 80;
+
+/// Enough lines for one write.
+const PIECE: usize = 64 * 1024;
 
 /// Why not everything was shown.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +34,6 @@ enum ShowError {
     NoNode { node: usize, dir: PathBuf, known: String },
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
-    #[error(transparent)]
-    Tail(#[from] TailError),
-    #[error("not all was shown: {0}")]
-    Incomplete(rankrun::crates::logs::IncompleteDrain),
     /// The reader has seen enough.
     #[error("nobody reads")]
     Closed,
@@ -60,7 +58,9 @@ pub(crate) fn run(args: &LogsArgs) -> u8 {
 
 fn show(args: &LogsArgs) -> Result<(), ShowError> {
     let mut shown: BTreeSet<PathBuf> = BTreeSet::new();
+    let mut console = Console::new(args);
     let mut parts = open(args)?;
+    let mut missing_was_said = false;
     // A later attempt of the run may begin while one is followed.
     loop {
         let logs: Vec<(bool, Vec<RunLog>)> = parts
@@ -71,21 +71,26 @@ fn show(args: &LogsArgs) -> Result<(), ShowError> {
             })
             .collect::<Result<_, _>>()?;
         check_ranks(args, &parts, &logs)?;
-        if logs.iter().all(|(goes_on, logs)| logs.is_empty() && !goes_on) {
-            say(&format!("no output was captured in {}: use --tee or --redirects", args.dir.display()));
+        let all: Vec<&RunLog> = logs.iter().flat_map(|(_, logs)| logs).collect();
+        // Files of a run that goes on may be still to come.
+        if !missing_was_said
+            && (!all.is_empty() || logs.iter().all(|(goes_on, _)| !goes_on))
+            && let Some(missing) = not_captured(args, &all)
+        {
+            say(&missing);
+            missing_was_said = true;
         }
+        console.align(parts.iter().zip(&logs).flat_map(|(part, (_, logs))| {
+            logs.iter().filter(|log| is_wanted(args, log)).map(move |log| part.prefix(log).width())
+        }));
         let mut followed = Vec::new();
         for (part, (goes_on, logs)) in parts.iter().zip(&logs) {
             let last = logs.iter().map(|log| log.attempt).max();
-            let wanted = |log: &&RunLog| {
-                (args.rank.is_empty() || args.rank.contains(&log.local_rank))
-                    && args.stream.is_none_or(|stream| log.stream == stream.sink())
-                    && !shown.contains(&log.path)
-            };
+            let wanted = |log: &&RunLog| is_wanted(args, log) && !shown.contains(&log.path);
             let (now, before): (Vec<&RunLog>, Vec<&RunLog>) =
                 logs.iter().filter(wanted).partition(|log| *goes_on && Some(log.attempt) == last);
             let before: Vec<&RunLog> = before.into_iter().filter(|log| is_recent(log, args.since)).collect();
-            write_all(part, &before)?;
+            write_all(part, &before, &console)?;
             shown.extend(before.iter().chain(&now).map(|log| log.path.clone()));
             if *goes_on {
                 followed.push((part, now));
@@ -94,11 +99,102 @@ fn show(args: &LogsArgs) -> Result<(), ShowError> {
         if followed.is_empty() {
             return Ok(());
         }
-        follow(&followed)?;
+        follow(&followed, &console)?;
         // The same run, whatever is the newest meanwhile.
         let run = parts[0].run.dir();
         let run = if parts[0].label.is_empty() { run } else { run.parent().unwrap_or(run) };
         parts = open(&LogsArgs { dir: run.to_owned(), ..args.clone() })?;
+    }
+}
+
+fn is_wanted(args: &LogsArgs, log: &RunLog) -> bool {
+    is_of_rank(args, log) && args.stream.is_none_or(|stream| log.stream == stream.sink())
+}
+
+fn is_of_rank(args: &LogsArgs, log: &RunLog) -> bool {
+    args.rank.is_empty() || args.rank.contains(&log.local_rank)
+}
+
+/// Says why nothing can be shown, where there is no file of what was asked for.
+fn not_captured(args: &LogsArgs, logs: &[&RunLog]) -> Option<String> {
+    if logs.iter().any(|log| is_wanted(args, log)) {
+        return None;
+    }
+    let dir = args.dir.display();
+    let of_ranks = if args.rank.is_empty() { "" } else { " of --rank" };
+    let other = args.stream.filter(|_| logs.iter().any(|log| is_of_rank(args, log)));
+    Some(match other {
+        Some(stream) => {
+            let (stream, other) = (stream.sink(), stream.other().sink());
+            format!("no {stream}{of_ranks} was captured in {dir}, only {other}: use --tee or --redirects with 3")
+        }
+        None => format!("no output{of_ranks} was captured in {dir}: use --tee or --redirects"),
+    })
+}
+
+/// Standard output, and how lines look there.
+struct Console {
+    colored: bool,
+    is_terminal: bool,
+    /// Progress bars are shown while they grow.
+    live: bool,
+    /// How many columns prefixes take at least: on a terminal as many as the widest.
+    columns: usize,
+}
+
+impl Console {
+    fn new(args: &LogsArgs) -> Self {
+        let (stdout, env) = (io::stdout(), OutputEnv::of_this_process());
+        let is_terminal = stdout.is_terminal();
+        Self {
+            colored: args.color.holds_for(&stdout, &env),
+            is_terminal,
+            live: is_terminal && !env.is_dumb(),
+            columns: 0,
+        }
+    }
+
+    fn align(&mut self, widths: impl Iterator<Item = usize>) {
+        if self.is_terminal {
+            self.columns = widths.max().unwrap_or(0);
+        }
+    }
+
+    fn prefix(&self, part: &Part, log: &RunLog) -> Vec<u8> {
+        part.prefix(log).to_bytes(self.colored, self.columns)
+    }
+}
+
+/// Standard output without a buffer that keeps half of a line; waits where it takes nothing now.
+struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stdout = io::stdout();
+        loop {
+            match nix::unistd::write(stdout.as_fd(), bytes) {
+                Ok(count) => return Ok(count),
+                Err(Errno::EINTR) => {}
+                // Who shares the terminal or pipe may have made it so.
+                Err(Errno::EAGAIN) => {
+                    let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
+                    // What is wrong with it the next write says.
+                    let _ = poll(&mut fds, PollTimeout::NONE);
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write_failed(error: io::Error) -> ShowError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => ShowError::Closed,
+        _ => ShowError::Output(error),
     }
 }
 
@@ -110,8 +206,9 @@ struct Part {
 }
 
 impl Part {
-    fn prefix(&self, log: &RunLog) -> String {
-        format!("{}{}", self.label, self.run.line_prefix(log.local_rank, log.stream))
+    fn prefix(&self, log: &RunLog) -> LinePrefix {
+        let text = format!("{}{}", self.label, self.run.line_prefix(log.local_rank, log.stream));
+        LinePrefix::from(text.as_str()).color(log.local_rank)
     }
 }
 
@@ -150,63 +247,79 @@ fn check_ranks(args: &LogsArgs, parts: &[Part], logs: &[(bool, Vec<RunLog>)]) ->
 }
 
 /// Writes what files have now, one after the other.
-fn write_all(part: &Part, logs: &[&RunLog]) -> Result<(), ShowError> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::BrokenPipe => ShowError::Closed,
-        _ => ShowError::Output(error),
-    };
-    let mut out = BufWriter::with_capacity(64 * 1024, io::stdout().lock());
+fn write_all(part: &Part, logs: &[&RunLog], console: &Console) -> Result<(), ShowError> {
     for log in logs {
-        match log.write_lines(part.prefix(log).as_bytes(), &mut out) {
+        match log.write_lines(&console.prefix(part, log), &mut Stdout) {
             Ok(()) => {}
-            Err(WriteLinesError::Write { source, .. }) => return Err(failed(source)),
+            Err(WriteLinesError::Write { source, .. }) => return Err(write_failed(source)),
             Err(WriteLinesError::Read(error)) => return Err(error.into()),
-            Err(error) => return Err(failed(io::Error::other(error))),
+            Err(error) => return Err(write_failed(io::Error::other(error))),
         }
     }
-    out.flush().map_err(failed)
+    Ok(())
 }
 
 /// Shows lines as they come until the run, or its attempt, has ended on all nodes.
-fn follow(parts: &[(&Part, Vec<&RunLog>)]) -> Result<(), ShowError> {
-    let stdout = || io::stdout().as_fd().try_clone_to_owned();
+fn follow(parts: &[(&Part, Vec<&RunLog>)], console: &Console) -> Result<(), ShowError> {
     let logs = parts.iter().flat_map(|(part, logs)| logs.iter().map(move |log| (part, log)));
-    let sources = logs.map(|(part, log)| TailSource {
-        path: log.path.clone(),
-        prefix: part.prefix(log).into(),
-        sink: SinkId::Stdout,
-    });
-    let consoles =
-        Consoles { stdout: stdout().map_err(ShowError::Output)?, stderr: stdout().map_err(ShowError::Output)? };
-    let tail = Tail::start(sources.collect(), consoles)?;
-    wait_for_end_or_reader(parts.iter().map(|(part, _)| part.run.clone()).collect())?;
-    let deadline = Instant::now() + FOR_EVER;
-    tail.finish(Duration::ZERO, deadline);
-    match tail.wait(deadline) {
-        DrainOutcome::Complete => Ok(()),
-        DrainOutcome::Incomplete { why } => Err(ShowError::Incomplete(why)),
+    let mut tail = RunTail::open(logs.map(|(part, log)| (log.path.clone(), console.prefix(part, log))))?;
+    if parts.iter().any(|(part, _)| !part.label.is_empty()) {
+        // Nothing tells of what other hosts write.
+        tail = tail.timed();
     }
+    if console.live {
+        tail = tail.on_terminal(console.columns);
+    }
+    let (ended, waiting) = wait_for_end(parts.iter().map(|(part, _)| part.run.clone()).collect())?;
+    let stdout = io::stdout();
+    let mut lines = Vec::new();
+    loop {
+        while tail.take(&mut lines) && lines.len() < PIECE {}
+        tail.draw(Instant::now(), columns(), &mut lines);
+        Stdout.write_all(&lines).map_err(write_failed)?;
+        // After a full piece there may be more already.
+        let more = lines.len() >= PIECE;
+        lines.clear();
+        // Asked for nothing, poll(2) tells of a pipe whose reader has gone.
+        let mut fds =
+            vec![PollFd::new(ended.as_fd(), PollFlags::POLLIN), PollFd::new(stdout.as_fd(), PollFlags::empty())];
+        fds.extend(tail.watched().map(|watched| PollFd::new(watched, PollFlags::POLLIN)));
+        let timeout = match tail.timeout(Instant::now()) {
+            _ if more => PollTimeout::ZERO,
+            None => PollTimeout::NONE,
+            // Rounded up: not to wake just before.
+            Some(time) => u16::try_from(time.as_millis() + 1).map_or(PollTimeout::MAX, PollTimeout::from),
+        };
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(ShowError::Output(errno.into())),
+        }
+        if fds[1].any() == Some(true) {
+            return Err(ShowError::Closed);
+        }
+        if fds[0].any() == Some(true) {
+            break;
+        }
+        tail.look();
+    }
+    let outcome = tail.finish(&mut lines);
+    Stdout.write_all(&lines).map_err(write_failed)?;
+    outcome?;
+    // A panic of it would have been shown.
+    Ok(waiting.join().unwrap_or(Ok(()))?)
 }
 
-/// Waits for the end of all; a reader that goes away before is [`ShowError::Closed`].
-fn wait_for_end_or_reader(runs: Vec<Run>) -> Result<(), ShowError> {
+fn columns() -> usize {
+    TerminalSize::of(io::stdout().as_fd()).map_or(USUAL_COLUMNS, |size| size.columns.into())
+}
+
+/// A pipe that has an end when all runs have.
+fn wait_for_end(runs: Vec<Run>) -> Result<(io::PipeReader, JoinHandle<Result<(), LogsError>>), ShowError> {
     let (ended, end) = io::pipe().map_err(ShowError::Output)?;
     let waiting = std::thread::spawn(move || {
         let outcome = runs.iter().try_for_each(Run::wait_for_end);
         drop(end);
         outcome
     });
-    let stdout = io::stdout();
-    loop {
-        // Asked for nothing, poll(2) tells of a pipe whose reader has gone.
-        let mut fds = [PollFd::new(ended.as_fd(), PollFlags::POLLIN), PollFd::new(stdout.as_fd(), PollFlags::empty())];
-        match poll(&mut fds, PollTimeout::NONE) {
-            Err(Errno::EINTR) => continue,
-            Err(errno) => return Err(ShowError::Output(errno.into())),
-            Ok(_) if fds[0].any() == Some(true) => break,
-            Ok(_) => return Err(ShowError::Closed),
-        }
-    }
-    // A panic of it would have been shown.
-    Ok(waiting.join().unwrap_or(Ok(()))?)
+    Ok((ended, waiting))
 }

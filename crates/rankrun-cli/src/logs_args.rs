@@ -11,6 +11,7 @@ use jiff::{Span, Timestamp, ZonedDateTime};
 use rankrun::crates::logs::SinkId;
 
 use crate::args::{Stop, stop};
+use crate::output::ColorArg;
 
 /// Show the log files of a run, each line with its rank.
 ///
@@ -18,6 +19,7 @@ use crate::args::{Stop, stop};
 /// then by rank, each rank's stdout before its stderr. With --follow, lines of a run that goes on come as they are written.
 #[derive(Debug, Clone, Parser)]
 #[command(
+    bin_name = "rankrun logs",
     name = "rankrun logs",
     version,
     max_term_width = 100,
@@ -49,6 +51,10 @@ pub(crate) struct LogsArgs {
     /// Only files that were written to since: a time such as 2026-12-01T10:15:00Z or 2026-12-01 10:15 (local), or so long ago: 10m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     pub(crate) since: Option<SystemTime>,
+
+    /// Whether prefixes have a colour for each rank: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(long, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    pub(crate) color: ColorArg,
 }
 
 /// Local ranks, or nodes; none stands for all.
@@ -70,6 +76,13 @@ impl Stream {
         match self {
             Self::Out => SinkId::Stdout,
             Self::Err => SinkId::Stderr,
+        }
+    }
+
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Out => Self::Err,
+            Self::Err => Self::Out,
         }
     }
 }
@@ -178,6 +191,7 @@ mod tests {
             (&[][..], &["DIR"][..]),
             (&["dir", "--rank", "x"], &["--rank", "'x'", "0,2-5"]),
             (&["dir", "--rank", "3-1"], &["--rank", "'3-1'"]),
+            (&["dir", "--color", "yes"], &["--color", "'yes'", "auto", "always", "never"]),
             (&["dir", "--stream", "both"], &["--stream", "out", "err"]),
             (&["dir", "--since", "soon"], &["--since", "'soon'", "10m"]),
             (&["dir", "other"], &["other"]),

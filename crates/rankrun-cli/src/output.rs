@@ -107,7 +107,7 @@ impl OutputEnv {
     }
 
     /// Whether the terminal has neither colours nor a way to erase.
-    fn is_dumb(&self) -> bool {
+    pub(crate) fn is_dumb(&self) -> bool {
         self.term.as_deref() == Some(OsStr::new("dumb"))
     }
 
@@ -122,6 +122,29 @@ impl OutputEnv {
         } else {
             ColorChoice::Auto
         }
+    }
+}
+
+impl ColorArg {
+    fn resolve(self, env: &OutputEnv) -> ColorChoice {
+        match self {
+            Self::Auto => env.color(),
+            Self::Always => ColorChoice::Always,
+            Self::Never => ColorChoice::Never,
+        }
+    }
+
+    /// Whether it means colours here.
+    pub(crate) fn holds_for(self, console: &impl IsTerminal, env: &OutputEnv) -> bool {
+        has_colors(self.resolve(env), console)
+    }
+}
+
+fn has_colors(choice: ColorChoice, console: &impl IsTerminal) -> bool {
+    match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => console.is_terminal(),
     }
 }
 
@@ -146,11 +169,7 @@ pub(crate) fn resolve(
             ProgressArg::Latest if !env.is_dumb() => Progress::Latest,
             ProgressArg::Latest | ProgressArg::Off => Progress::Off,
         },
-        color: match args.color {
-            ColorArg::Auto => env.color(),
-            ColorArg::Always => ColorChoice::Always,
-            ColorArg::Never => ColorChoice::Never,
-        },
+        color: args.color.resolve(env),
         pty: args.pty,
         local_ranks_filter: ranks.cloned(),
         stdout_filters: texts(&args.duplicate_stdout_filters),
@@ -175,11 +194,7 @@ impl OutputPlan {
 
     /// Whether what rankrun itself says on standard error has colours.
     pub(crate) fn colors_stderr(&self) -> bool {
-        match self.color {
-            ColorChoice::Always => true,
-            ColorChoice::Never => false,
-            ColorChoice::Auto => std::io::stderr().is_terminal(),
-        }
+        has_colors(self.color, &std::io::stderr())
     }
 
     /// Filters that get no line because nothing is teed that they are for.

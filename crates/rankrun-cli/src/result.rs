@@ -18,6 +18,7 @@ use crate::exit_code;
 /// do, the first may be another one: the nodes are all listed.
 #[derive(Debug, Parser)]
 #[command(
+    bin_name = "rankrun result",
     name = "rankrun result",
     version,
     max_term_width = 100,

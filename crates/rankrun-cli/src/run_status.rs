@@ -30,6 +30,7 @@ const LINE: usize = 60;
 /// CPU and memory are those of a worker and of the processes in its process group.
 #[derive(Debug, Parser)]
 #[command(
+    bin_name = "rankrun status",
     name = "rankrun status",
     version,
     max_term_width = 100,

@@ -20,6 +20,7 @@
 mod default_specs;
 mod error;
 mod filter;
+mod gap;
 mod health;
 mod last_lines;
 mod latest;
@@ -30,8 +31,10 @@ mod open;
 mod options;
 mod prefix;
 mod pty;
+mod reader;
 mod run;
 mod run_info;
+mod run_tail;
 mod sgr;
 mod sparse;
 mod specs;
@@ -53,6 +56,7 @@ pub use prefix::{LinePrefix, ParsePrefixError, PrefixTemplate, PrefixValues, lin
 pub use pty::{TerminalSize, WorkerTerminals};
 pub use run::{Run, RunLog, WriteLinesError};
 pub use run_info::{RunInfo, RunMark};
+pub use run_tail::RunTail;
 pub use specs::{Env, LogsDest, LogsSpecs};
 pub use splitter::{CONTINUES, LineSplitter, MAX_LINE};
 pub use tail::{Consoles, DrainOutcome, IncompleteDrain, SinkId, Tail, TailError, TailPositions, TailSource};

@@ -21,6 +21,13 @@ pub(crate) struct Shape {
     pub(crate) filter: Option<Arc<LineFilter>>,
 }
 
+impl Shape {
+    /// What a console gets that is not told otherwise.
+    pub(crate) fn of_console() -> Self {
+        Self { frames: true, reset: true, filter: None }
+    }
+}
+
 /// Cuts one stream of bytes into lines of a [`Shape`].
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
@@ -95,6 +102,14 @@ impl Lines {
             self.end_line(prefix, out);
         }
         self.choice = Choice::default();
+    }
+
+    /// Forgets the unfinished line and gives how many bytes that were.
+    pub(crate) fn discard(&mut self) -> usize {
+        let length = self.splitter.partial.len();
+        self.splitter.partial.clear();
+        (self.framed, self.news, self.escaped) = (false, false, false);
+        length
     }
 
     /// The newest state of a progress bar, if the unfinished line is one.

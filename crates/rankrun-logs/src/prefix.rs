@@ -276,6 +276,22 @@ impl LinePrefix {
         self.segments.iter().map(width).sum()
     }
 
+    /// It as bytes, with its colour if `colored`, and with blanks to so many `columns`; the time is that of the call.
+    ///
+    /// ```
+    /// use rankrun_logs::LinePrefix;
+    ///
+    /// let prefix = LinePrefix::from("[0]:").color(0);
+    /// assert_eq!(prefix.to_bytes(true, 6), b"\x1b[36m[0]:\x1b[0m  ");
+    /// assert_eq!(prefix.to_bytes(false, 0), b"[0]:");
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self, colored: bool, columns: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.append(SystemTime::now(), colored, columns.saturating_sub(self.width()), &mut bytes);
+        bytes
+    }
+
     /// Appends it for a line of this time, with its colour if `colored`, and with `pad` blanks.
     pub(crate) fn append(&self, now: SystemTime, colored: bool, pad: usize, out: &mut Vec<u8>) {
         let color = self.color.filter(|_| colored && !self.segments.is_empty());

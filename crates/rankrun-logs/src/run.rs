@@ -1,22 +1,17 @@
 //! Finding and reading the log files of a run, while it goes on or afterwards: [`Run`]. Not here: making them
-//! (`default_specs`), following them (`tail`).
+//! (`default_specs`), following them (`run_tail`).
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::error::LogsError;
 use crate::latest::LATEST;
-use crate::limit::dropped;
+use crate::lines::Shape;
+use crate::reader::{LogReader, buffer};
 use crate::run_info::{self, RUN_INFO, RunInfo};
-use crate::sparse::data_from;
-use crate::splitter::LineSplitter;
 use crate::tail::SinkId;
-
-/// How much is read of a file at once, in bytes.
-const CHUNK: usize = 64 * 1024;
 
 /// The directory of a run in the layout of [`DefaultLogsSpecs`](crate::DefaultLogsSpecs).
 ///
@@ -228,38 +223,24 @@ impl Run {
 impl RunLog {
     /// Writes the lines that the file has now, whole and with a prefix, as the tail engine shows them. May block.
     ///
-    /// Where the beginning was freed (see [`LogLimiter`](crate::LogLimiter)) a line says how much is missing. What a worker
-    /// goes on writing in the meantime is not waited for.
+    /// Of a progress bar the last state is shown, and colours end with their line. Where bytes were freed (see
+    /// [`LogLimiter`](crate::LogLimiter)) a line says how many are missing, and the next one is whole. What a worker goes on
+    /// writing in the meantime is not waited for.
     ///
     /// # Errors
     /// [`WriteLinesError`]; lines before the fault are written.
     pub fn write_lines(&self, prefix: &[u8], out: &mut impl Write) -> Result<(), WriteLinesError> {
         let unreadable = |source| LogsError::Read { path: self.path.clone(), source };
         let unwritable = |source| WriteLinesError::Write { path: self.path.clone(), source };
-        let file = File::open(&self.path).map_err(unreadable)?;
-        let length = file.metadata().map_err(unreadable)?.len();
-        let mut buffer = vec![0; CHUNK];
-        let (mut splitter, mut lines) = (LineSplitter::new(), Vec::new());
-        let mut offset = data_from(&file, 0);
-        if offset > 0 {
-            splitter.push(dropped(offset).as_bytes(), prefix, &mut lines);
-        }
-        while offset < length {
-            match file.read_at(&mut buffer, offset) {
-                Ok(0) => break,
-                Ok(count) => {
-                    // It goes on growing: not beyond what it had at first.
-                    let count = count.min(usize::try_from(length - offset).unwrap_or(count));
-                    offset += count as u64;
-                    splitter.push(&buffer[..count], prefix, &mut lines);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(unreadable(error).into()),
-            }
+        let mut reader = LogReader::open(&self.path, Shape::of_console()).map_err(unreadable)?;
+        // It may go on growing: not beyond what it has at first.
+        let length = reader.length().map_err(unreadable)?;
+        let (mut buffer, mut lines) = (buffer(), Vec::new());
+        while reader.read(length, &mut buffer, prefix, &mut lines).map_err(unreadable)? {
             out.write_all(&lines).map_err(unwritable)?;
             lines.clear();
         }
-        splitter.finish(prefix, &mut lines);
+        reader.lines().finish(prefix, &mut lines);
         out.write_all(&lines).map_err(unwritable)
     }
 }

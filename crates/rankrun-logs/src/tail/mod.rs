@@ -6,8 +6,8 @@ mod core;
 mod engine;
 mod outputs;
 mod positions;
-mod row;
-mod trail;
+pub(crate) mod row;
+pub(crate) mod trail;
 pub(crate) mod watch;
 
 use std::fmt;

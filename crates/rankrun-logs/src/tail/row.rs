@@ -7,7 +7,7 @@
 use crate::sgr::{RESET, leaves_attributes, sequence};
 
 /// Erases from the cursor to the end of the row, ECMA-48 8.3.41.
-pub(super) const ERASE: &[u8] = b"\x1b[K";
+pub(crate) const ERASE: &[u8] = b"\x1b[K";
 
 /// What stands between the status and a frame.
 const GAP: &[u8] = b"  ";
@@ -20,9 +20,9 @@ const TURN: u32 = 10;
 
 /// Who is in the row.
 #[derive(Debug, Default)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// The terminal shows a frame or the status now.
-    pub(super) shown: bool,
+    pub(crate) shown: bool,
     source: Option<usize>,
     /// How many draws its turn has had.
     draws: u32,
@@ -34,7 +34,7 @@ pub(super) struct Row {
 
 /// What a source has for the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     None,
     Old,
     New,
@@ -42,14 +42,14 @@ pub(super) enum Frame {
 
 impl Row {
     /// Whether a draw would do something.
-    pub(super) fn wants_draw(&self, sources: &[usize], frame: impl Fn(usize) -> Frame) -> bool {
+    pub(crate) fn wants_draw(&self, sources: &[usize], frame: impl Fn(usize) -> Frame) -> bool {
         self.wants_status()
             || sources.iter().any(|source| frame(*source) == Frame::New)
             || (!self.shown && self.source.is_some_and(|source| frame(source) == Frame::Old))
     }
 
     /// Sets the status; an empty one is none.
-    pub(super) fn set_status(&mut self, status: &[u8]) {
+    pub(crate) fn set_status(&mut self, status: &[u8]) {
         if self.status != status {
             self.status = status.to_vec();
             self.status_is_new = true;
@@ -57,23 +57,23 @@ impl Row {
     }
 
     /// Whether the status is to be drawn, whatever the frames do.
-    pub(super) fn wants_status(&self) -> bool {
+    pub(crate) fn wants_status(&self) -> bool {
         !self.status.is_empty() && (self.status_is_new || !self.shown)
     }
 
     /// The status, which is drawn now.
-    pub(super) fn take_status(&mut self) -> &[u8] {
+    pub(crate) fn take_status(&mut self) -> &[u8] {
         self.status_is_new = false;
         &self.status
     }
 
     /// Whose frame stands in the row, or did before a line took its place.
-    pub(super) fn current(&self, frame: impl Fn(usize) -> Frame) -> Option<usize> {
+    pub(crate) fn current(&self, frame: impl Fn(usize) -> Frame) -> Option<usize> {
         self.source.filter(|source| frame(*source) != Frame::None)
     }
 
     /// Whose frame to draw now, if any: call it once for each draw.
-    pub(super) fn next(&mut self, sources: &[usize], frame: impl Fn(usize) -> Frame) -> Option<usize> {
+    pub(crate) fn next(&mut self, sources: &[usize], frame: impl Fn(usize) -> Frame) -> Option<usize> {
         let current = self.current(&frame);
         let draw = |source: usize, shown: bool| (frame(source) == Frame::New || !shown).then_some(source);
         if let Some(current) = current
@@ -94,16 +94,16 @@ impl Row {
 
 /// A source's frame with what stands before it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bar<'a> {
-    pub(super) prefix: &'a [u8],
+pub(crate) struct Bar<'a> {
+    pub(crate) prefix: &'a [u8],
     /// How many columns the prefix takes.
-    pub(super) prefix_columns: usize,
-    pub(super) frame: &'a [u8],
+    pub(crate) prefix_columns: usize,
+    pub(crate) frame: &'a [u8],
 }
 
 /// Appends what draws the status and a frame beside it in a row of `columns`: as much as has room, without what moves the
 /// cursor. A frame that would have no room beside the status has the row for itself.
-pub(super) fn draw(status: &[u8], bar: Option<Bar<'_>>, columns: usize, out: &mut Vec<u8>) {
+pub(crate) fn draw(status: &[u8], bar: Option<Bar<'_>>, columns: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(ERASE);
     // The last column stays free: a terminal that is written to its edge wraps at the next character.
     let mut room = columns.saturating_sub(1);

@@ -1,21 +1,21 @@
 //! Whether a file still is what was read of it: [`Trail`], pure. Not here: reading it (`engine`).
 
 /// How many bytes before the place that a file was read to are kept.
-pub(super) const KEPT: usize = 64;
+pub(crate) const KEPT: usize = 64;
 
 /// The last bytes that were read of a file, to be read once more with those that follow.
 ///
 /// A file that was cut and has grown past that place again is known by them: it has others there. Where it has the same
 /// ones, as when each of its lines is the same, it cannot be told from one that only grew.
 #[derive(Debug, Clone)]
-pub(super) struct Trail {
+pub(crate) struct Trail {
     bytes: [u8; KEPT],
     length: usize,
 }
 
 /// What was found at the place that a trail leads to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found<'a> {
+pub(crate) enum Found<'a> {
     /// The same bytes as before, and those that follow them; none at the end.
     Next(&'a [u8]),
     /// Other bytes: it was cut and written anew.
@@ -26,12 +26,12 @@ pub(super) enum Found<'a> {
 
 impl Trail {
     /// One that leads anywhere: nothing was read just before.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { bytes: [0; KEPT], length: 0 }
     }
 
     /// How far before the place to read on from reading begins.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.length
     }
 
@@ -39,7 +39,7 @@ impl Trail {
     ///
     /// A NUL byte on either side is no evidence: a beginning that was freed reads so, and on a network file system what has
     /// not come yet.
-    pub(super) fn find<'a>(&self, found: &'a [u8]) -> Found<'a> {
+    pub(crate) fn find<'a>(&self, found: &'a [u8]) -> Found<'a> {
         let Some((again, next)) = found.split_at_checked(self.length) else { return Found::Short };
         let known = &self.bytes[..self.length];
         let differs = |(known, again): (&u8, &u8)| known != again && *known != 0 && *again != 0;
@@ -47,7 +47,7 @@ impl Trail {
     }
 
     /// Leads on from the end of what was found and taken, which began [`Self::len`] bytes before the place.
-    pub(super) fn follow(&mut self, found: &[u8]) {
+    pub(crate) fn follow(&mut self, found: &[u8]) {
         let kept = &found[found.len().saturating_sub(KEPT)..];
         self.bytes[..kept.len()].copy_from_slice(kept);
         self.length = kept.len();
