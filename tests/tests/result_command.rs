@@ -58,6 +58,9 @@ fn of_several_nodes_the_first_failing_rank_of_the_job_is_named() {
     let mut first = node(dir.path(), 0, &["sh", "-c", "echo up >&2; exec sleep 600"]);
     let log = dir.path().join("job/node_0/attempt_0/1/stderr.log");
     eventually("node 0 is up", LIMIT, || log.metadata().is_ok_and(|meta| meta.len() > 0));
+    // A worker may write before all have started, and the record of that is made after.
+    let record = dir.path().join("job/node_0/result.json");
+    eventually("node 0 has a record", LIMIT, || record.exists());
     let up = job(dir.path());
     assert_eq!(
         (&up["state"], &up["exit_code"], &up["missing_nodes"]),
