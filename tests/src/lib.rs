@@ -10,9 +10,12 @@ pub mod slurm;
 pub mod terminal;
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use rankrun_testkit::Launcher;
 
 pub use group::{Group, Script, signal_to, touch_by_rank, worker};
 pub use mounted::Mounted;
@@ -48,6 +51,26 @@ pub fn tensorplay_python(what: &str) -> Option<OsString> {
         eprintln!("skipped: {what}: RANKRUN_TENSORPLAY_PYTHON names no Python with TensorPlay");
     }
     python
+}
+
+/// A run of a copy of rankrun by a user without rights, who may write into `dir`; if there can be none, says in one line that
+/// `what` is skipped.
+///
+/// # Panics
+/// When the program cannot be copied.
+#[must_use]
+pub fn as_nobody(what: &str, dir: &Path) -> Option<Launcher> {
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    if !has(what, "setpriv cannot change the user", &[&["setpriv"], &user[..], &["true"]].concat()) {
+        return None;
+    }
+    let program = dir.join("rankrun");
+    if !program.exists() {
+        // A copy that this user can reach.
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).expect("the directory is ours");
+        std::fs::copy(rankrun_testkit::binary("rankrun-cli", "rankrun"), &program).expect("there is room for a copy");
+    }
+    Some(Launcher::new("setpriv").args(user).arg(&program).env("TMPDIR", dir).env("OMP_NUM_THREADS", "1"))
 }
 
 /// Whether this command succeeds; if not, says in one line that `what` is skipped and `why`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal as NixSignal;
 use rankrun::Signal;
 use rankrun_testkit::{Launcher, eventually, process_state, processes_with_argument};
-use rankrun_tests::{Group, LIMIT, NO_CGROUP, Script, control_groups, control_groups_of, has, signal_to, worker};
+use rankrun_tests::{Group, LIMIT, NO_CGROUP, Script, as_nobody, control_groups, control_groups_of, signal_to, worker};
 
 /// A run with a control group, where one can be had.
 fn start(n: usize, args: &[&str], script: Script<'_>) -> Group {
@@ -75,21 +75,9 @@ fn there_is_none_where_it_is_not_wanted() {
 
 #[test]
 fn there_is_none_and_no_word_about_it_for_a_user_who_may_not_make_one() {
-    let as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    if !has("a user without rights", "setpriv cannot change the user", &[&as_nobody[..], &["true"]].concat()) {
-        return;
-    }
-    // A copy that this user can reach.
     let dir = tempfile::tempdir_in("/tmp").unwrap();
-    let open = |path: &Path| {
-        std::fs::set_permissions(path, <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777))
-    };
-    open(dir.path()).unwrap();
-    let program = dir.path().join("rankrun");
-    std::fs::copy(rankrun_testkit::binary("rankrun-cli", "rankrun"), &program).unwrap();
-    let launcher =
-        Launcher::new("setpriv").args(&as_nobody[1..]).arg(&program).env_remove(NO_CGROUP).env("OMP_NUM_THREADS", "1");
-    let launcher = launcher.env("TMPDIR", dir.path()).args(["-n", "2", "grep", "^0::", "/proc/self/cgroup"]);
+    let Some(launcher) = as_nobody("a user without rights", dir.path()) else { return };
+    let launcher = launcher.env_remove(NO_CGROUP).args(["-n", "2", "grep", "^0::", "/proc/self/cgroup"]);
     let output = launcher.run_with_timeout(LIMIT);
     assert_eq!((output.code, output.stderr_text().as_str()), (Some(0), ""), "{output}");
     let own = format!("0::{}", own_control_group());

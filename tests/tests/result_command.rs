@@ -1,12 +1,14 @@
 //! `rankrun result`: what became of a run, of one host or of several nodes. Launchers on this host are the nodes.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rankrun::Signal;
 use rankrun_launcher::{JOB_SCHEMA, RESULT_SCHEMA};
 use rankrun_testkit::{Launcher, Output, Running, eventually, schema_violations};
-use rankrun_tests::LIMIT;
+use rankrun_tests::{LIMIT, as_nobody};
 use serde_json::Value;
 
 fn path(path: &Path) -> &str {
@@ -118,6 +120,28 @@ fn a_node_whose_launcher_was_killed_is_told_apart_from_one_that_runs() {
 }
 
 #[test]
+fn of_one_host_a_launcher_that_was_killed_is_told_with_what_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--run-id", "job", "-r", "3", "--log-dir", path(dir.path()), "sleep", "600"];
+    let mut running = Launcher::rankrun().args(args).spawn();
+    let workers = || result(&["--json", path(dir.path())]).stdout_text().contains("\"running\"");
+    eventually("the start is written down", LIMIT, workers);
+    running.signal(Signal::KILL);
+    running.wait_timeout(LIMIT);
+    let output = result(&[path(dir.path())]);
+    let text = output.stdout_text();
+    assert!(
+        output.code == Some(0) && text.starts_with("run job: not known: its launcher was killed or lost"),
+        "{output}"
+    );
+    for words in ["launcher:   pid ", "started: ", "workers:    rank 0 ran (pid "] {
+        assert!(text.contains(words), "no `{words}` in {text}");
+    }
+    assert_eq!(result(&["--exit-code", path(dir.path())]).code, Some(125), "how it would have ended nobody knows");
+    running.assert_nothing_left();
+}
+
+#[test]
 fn what_has_no_result_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |code: i32, words: &[&str]| {
@@ -132,4 +156,35 @@ fn what_has_no_result_is_refused() {
     refused(125, &["no result", "result.json"]);
     std::fs::write(dir.path().join("result.json"), "{").unwrap();
     refused(125, &["no result", "result.json", "line 1"]);
+}
+
+#[test]
+fn a_run_that_may_not_be_read_is_denied_with_its_path() {
+    let dir = tempfile::tempdir_in("/tmp").unwrap();
+    let (logs, run) = (dir.path().join("logs"), dir.path().join("logs/job_1"));
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    std::fs::create_dir_all(run.join("attempt_0/0")).unwrap();
+    mode(&run, 0o700);
+    for link in [false, true] {
+        if link {
+            std::os::unix::fs::symlink("job_1", logs.join("latest")).unwrap();
+        }
+        for (command, place) in
+            [("result", &logs), ("result", &run), ("status", &logs), ("status", &run), ("logs", &logs)]
+        {
+            let Some(launcher) = as_nobody("runs of others", dir.path()) else { return };
+            let output = launcher.arg(command).arg(place).run_with_timeout(LIMIT);
+            let expected = format!("rankrun: cannot read {}: Permission denied (os error 13)\n", run.display());
+            assert_eq!((output.code, output.stderr_text()), (Some(125), expected), "{command} {output}");
+        }
+    }
+    // Where nodes share a run, one of them that may not be read is not one that is missing.
+    std::fs::remove_file(logs.join("latest")).unwrap();
+    let node = logs.join("job_1/node_0");
+    std::fs::create_dir_all(node.join("attempt_0/0")).unwrap();
+    std::fs::remove_dir_all(run.join("attempt_0")).unwrap();
+    mode(&run, 0o755);
+    mode(&node, 0o700);
+    let output = as_nobody("runs of others", dir.path()).unwrap().arg("result").arg(&logs).run_with_timeout(LIMIT);
+    assert!(output.code == Some(125) && output.stderr_text().contains("/job_1/node_0: Permission denied"), "{output}");
 }

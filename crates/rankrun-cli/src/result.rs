@@ -24,7 +24,7 @@ use crate::exit_code;
     max_term_width = 100,
     after_help = "Exit code: 0 shown, 2 wrong usage or no run in DIR, 125 its result cannot be read. With --exit-code that of the job: \
                   0 if all nodes succeeded, else that of the node that failed first or, if none failed, was stopped first; 125 if it \
-                  is not over or a node has no result."
+                  is not over, its launcher was killed, or a node has no result."
 )]
 pub(crate) struct ResultArgs {
     /// A run's directory, also one that several nodes share, or a log directory: then its newest run

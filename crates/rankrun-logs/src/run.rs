@@ -81,7 +81,7 @@ pub enum WriteLinesError {
 
 impl Run {
     /// Takes a run directory, or a log directory: then its newest run, which `latest` points to; where that is missing,
-    /// the run that was started last.
+    /// the run that was started last of those that may be read.
     ///
     /// A run that several nodes share is not one of these but several, see [`open_nodes`](Self::open_nodes).
     ///
@@ -129,14 +129,24 @@ impl Run {
         if !found.is_empty() {
             return Ok(found);
         }
-        let latest = fs::read_link(dir.join(LATEST)).map(|run| dir.join(run));
-        let latest = latest.ok().and_then(|run| parts(&run).ok()).unwrap_or_default();
-        if !latest.is_empty() {
-            return Ok(latest);
+        // A link to nowhere counts for nothing; another run is not taken for one that may not be read.
+        if let Ok(latest) = fs::read_link(dir.join(LATEST)) {
+            match parts(&dir.join(latest)) {
+                Ok(latest) if !latest.is_empty() => return Ok(latest),
+                Err(error) if is_denied(&error) => return Err(error),
+                _ => {}
+            }
         }
-        let runs = entries(dir)?.into_iter().filter_map(|path| parts(&path).ok()).filter(|run| !run.is_empty());
-        let newest = runs.max_by_key(|run| run.iter().map(Self::started).max());
-        newest.ok_or_else(|| no_run("neither a run's directory nor one with runs in it"))
+        let (mut runs, mut denied) = (Vec::new(), None);
+        for path in entries(dir)? {
+            match parts(&path) {
+                Ok(run) if !run.is_empty() => runs.push(run),
+                Err(error) if is_denied(&error) => denied = denied.or(Some(error)),
+                _ => {}
+            }
+        }
+        let newest = runs.into_iter().max_by_key(|run| run.iter().map(Self::started).max());
+        newest.ok_or_else(|| denied.unwrap_or_else(|| no_run("neither a run's directory nor one with runs in it")))
     }
 
     fn at(dir: PathBuf) -> Self {
@@ -247,22 +257,29 @@ impl RunLog {
 
 /// The run that a directory is, or the parts of its nodes; none if it is neither.
 fn parts(dir: &Path) -> Result<Vec<Run>, LogsError> {
-    if is_run(dir) {
+    if is_run(dir)? {
         return Ok(vec![Run::at(dir.to_owned())]);
     }
-    let nodes = entries(dir)?.into_iter().filter(|path| node_of(path).is_some() && is_run(path));
-    let mut nodes: Vec<Run> = nodes.map(Run::at).collect();
+    let mut nodes = Vec::new();
+    for path in entries(dir)?.into_iter().filter(|path| node_of(path).is_some()) {
+        if is_run(&path)? {
+            nodes.push(Run::at(path));
+        }
+    }
     nodes.sort_by_key(Run::node);
     Ok(nodes)
+}
+
+fn is_denied(error: &LogsError) -> bool {
+    matches!(error, LogsError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn node_of(path: &Path) -> Option<usize> {
     number(name_of(path)?.strip_prefix("node_")?)?.try_into().ok()
 }
 
-fn is_run(dir: &Path) -> bool {
-    dir.join(RUN_INFO).is_file()
-        || entries(dir).is_ok_and(|entries| entries.iter().any(|path| attempt_of(path).is_some()))
+fn is_run(dir: &Path) -> Result<bool, LogsError> {
+    Ok(dir.join(RUN_INFO).is_file() || entries(dir)?.iter().any(|path| attempt_of(path).is_some()))
 }
 
 fn attempt_of(path: &Path) -> Option<u64> {

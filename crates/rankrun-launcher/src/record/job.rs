@@ -199,7 +199,7 @@ fn failure(record: &RunRecord) -> Option<(bool, JobFailure)> {
 }
 
 /// The worker whose failure is the attempt's.
-fn first_worker(attempt: &AttemptRecord) -> Option<&WorkerRecord> {
+pub(super) fn first_worker(attempt: &AttemptRecord) -> Option<&WorkerRecord> {
     let of = |cause: CauseClass| {
         let workers = attempt.workers.iter().filter(move |worker| worker.cause == cause);
         workers.min_by_key(|worker| (worker.ended.is_none(), worker.ended, worker.rank))
@@ -371,5 +371,43 @@ First failure:
         );
         let one = part(0, "SUCCEEDED", |record| record["nodes"] = json!(1));
         assert_eq!(join(vec![one]).to_string(), "run 7.0: succeeded, exit code 0\n");
+    }
+    /// A node that says that it runs in its second attempt, after rank 0 had failed with 3.
+    fn lost(node: usize, nodes: usize) -> JobPart {
+        let worker = |cause: &str| json!({"rank": 2 * node, "local_rank": 0, "pid": 70, "cause": cause});
+        let mut failed = worker("root");
+        failed["exit"] = code(3);
+        part(node, "RUNNING", |record| {
+            (record["nodes"], record["ended"], record["exit_code"]) = (json!(nodes), Value::Null, Value::Null);
+            record["attempts"] = json!([
+                {"attempt": 0, "state": "FAILED", "started": "2026-12-01T10:00:00Z", "workers": [failed]},
+                {"attempt": 1, "state": "RUNNING", "started": "2026-12-01T10:01:00Z", "workers": [worker("running")]},
+            ]);
+        })
+    }
+
+    #[test]
+    fn the_report_of_a_lost_launcher_says_so_and_what_is_known() {
+        assert_eq!(
+            join(vec![lost(0, 1)]).to_string(),
+            "run 7.0: not known: its launcher was killed or lost: it left no end of the run, and does not run, as far as can be seen from here
+
+Last known of node 0 (host0):
+  launcher:   pid 10
+  started:    2026-12-01T10:00:00.000000000Z
+  attempt:    1, started 2026-12-01T10:01:00.000000000Z
+  workers:    rank 0 ran (pid 70)
+  failed:     rank 0 in attempt 0: exit code 3
+"
+        );
+        let text = join((0..7).map(|node| lost(node, 8)).collect()).to_string();
+        assert!(
+            text.starts_with("run 7.0: not known: launcher of nodes 0-6 killed or lost, node 7 without a result\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  nodes 0-6: its launcher was killed or lost") && text.contains("\n3 more nodes were lost"),
+            "{text}"
+        );
     }
 }

@@ -5,9 +5,16 @@ use std::fmt;
 use rankrun::crates::errors::{escape_block, escape_line};
 use rankrun::crates::types::ranges;
 
-use super::job::{JobFailure, JobRecord};
-use super::run_record::{ExitRecord, RecordState, RunRecord, WorkerRecord};
+use super::job::{JobFailure, JobRecord, first_worker};
+use super::run_record::{CauseClass, ExitRecord, RecordState, RunRecord, WorkerRecord};
 use super::time;
+
+/// What is said of a node whose record says that it runs, where nothing holds the lock on its `run.json`.
+const LOST: &str =
+    "its launcher was killed or lost: it left no end of the run, and does not run, as far as can be seen from here";
+
+/// Of how many lost nodes all that is known is shown.
+const MOST_LOST: usize = 4;
 
 impl fmt::Display for JobRecord {
     /// First what it comes to, in one line; then the nodes, those with the same end together; then the failure.
@@ -19,6 +26,8 @@ impl fmt::Display for JobRecord {
         }
         if let Some(failure) = &self.first_failure {
             write!(f, ": {}", failure.short())?;
+        } else if self.state == RecordState::Unknown {
+            write!(f, "{}", self.why_unknown())?;
         }
         if self.restart_count > 0 {
             write!(f, " (start {} of the job)", self.restart_count + 1)?;
@@ -38,6 +47,7 @@ impl fmt::Display for JobRecord {
                 writeln!(f, "  note:       times are those of each host's clock")?;
             }
         }
+        self.last_known(f)?;
         for problem in &self.problems {
             writeln!(f, "\n{}", escape_line(problem))?;
         }
@@ -50,8 +60,7 @@ impl JobRecord {
     fn groups(&self) -> Vec<(Vec<usize>, String)> {
         let ended = self.results.iter().filter(|record| !self.lost_nodes.contains(&record.node_rank));
         let mut nodes: Vec<(usize, String)> = ended.map(|record| (record.node_rank, end(record))).collect();
-        let lost = "says that it runs, but its rankrun does not, as far as can be seen from here";
-        nodes.extend(self.lost_nodes.iter().map(|node| (*node, lost.to_owned())));
+        nodes.extend(self.lost_nodes.iter().map(|node| (*node, LOST.to_owned())));
         let missing = "no result: not started, killed, or writing elsewhere";
         nodes.extend(self.missing_nodes.iter().map(|node| (*node, missing.to_owned())));
         nodes.sort();
@@ -63,6 +72,54 @@ impl JobRecord {
             }
         }
         groups
+    }
+
+    /// Why a state is not known, after it.
+    fn why_unknown(&self) -> String {
+        let mut why = Vec::new();
+        match self.lost_nodes.as_slice() {
+            [] => {}
+            [_] if self.nodes == 1 => why.push(LOST.to_owned()),
+            nodes => why.push(format!("launcher of {} killed or lost", ranges("node", nodes.iter().copied()))),
+        }
+        if !self.missing_nodes.is_empty() {
+            why.push(format!("{} without a result", ranges("node", self.missing_nodes.iter().copied())));
+        }
+        if why.is_empty() { String::new() } else { format!(": {}", why.join(", ")) }
+    }
+
+    /// What lost nodes had written before.
+    fn last_known(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lost = self.results.iter().filter(|record| self.lost_nodes.contains(&record.node_rank));
+        for record in lost.take(MOST_LOST) {
+            let host = escape_line(&record.host);
+            writeln!(f, "\nLast known of node {} ({host}):", record.node_rank)?;
+            writeln!(f, "  launcher:   pid {}", record.launcher_pid)?;
+            writeln!(f, "  started:    {}", time::text(record.started))?;
+            let Some(last) = record.attempts.last() else { continue };
+            if record.attempts.len() > 1 {
+                writeln!(f, "  attempt:    {}, started {}", last.attempt, time::text(last.started))?;
+            }
+            for (cause, what) in [(CauseClass::Running, "ran"), (CauseClass::NotStarted, "not started")] {
+                let workers = last.workers.iter().filter(|worker| worker.cause == cause);
+                let members: Vec<usize> = workers.clone().map(|worker| worker.rank).collect();
+                if members.is_empty() {
+                    continue;
+                }
+                let pids: Vec<usize> = workers.filter_map(|worker| worker.pid?.try_into().ok()).collect();
+                let pids = if pids.is_empty() { String::new() } else { format!(" ({})", ranges("pid", pids)) };
+                writeln!(f, "  workers:    {} {what}{pids}", ranges("rank", members))?;
+            }
+            let failed =
+                record.attempts.iter().rev().find_map(|attempt| Some((attempt.attempt, first_worker(attempt)?)));
+            if let Some((attempt, worker)) = failed {
+                writeln!(f, "  failed:     rank {} in attempt {attempt}: {}", worker.rank, short(worker))?;
+            }
+        }
+        match self.lost_nodes.len().saturating_sub(MOST_LOST) {
+            0 => Ok(()),
+            more => writeln!(f, "\n{more} more nodes were lost: result.json of each has what it had written"),
+        }
     }
 }
 
@@ -90,11 +147,7 @@ impl JobFailure {
         let host = escape_line(&self.host);
         match (&self.worker, &self.error) {
             (Some(worker), _) => {
-                let what = worker.exit.as_ref().map_or_else(|| "failed".to_owned(), exit);
-                let message = first_line(worker.message.as_deref().unwrap_or_default());
-                let message =
-                    if message.is_empty() || what.contains(&message) { message } else { format!(": {message}") };
-                format!("rank {} on node {} ({host}): {what}{message}", worker.rank, self.node_rank)
+                format!("rank {} on node {} ({host}): {}", worker.rank, self.node_rank, short(worker))
             }
             (None, Some(error)) => format!("node {} ({host}): {}", self.node_rank, first_line(error)),
             (None, None) => format!("node {} ({host})", self.node_rank),
@@ -143,6 +196,15 @@ fn indented(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
     }
     writeln!(f, "  {name}")?;
     text.lines().try_for_each(|line| writeln!(f, "    {line}"))
+}
+
+/// How a worker failed, in a line.
+fn short(worker: &WorkerRecord) -> String {
+    let what = worker.exit.as_ref().map_or_else(|| "failed".to_owned(), exit);
+    match first_line(worker.message.as_deref().unwrap_or_default()) {
+        message if what.contains(&message) => what,
+        message => format!("{what}: {message}"),
+    }
 }
 
 fn exit(exit: &ExitRecord) -> String {
