@@ -43,6 +43,35 @@ fn the_record_of_a_helper_is_not_the_cause_of_the_workers_crash() {
     assert!(report.contains(problem) && report.contains("; it says: harmless)"), "{report}");
 }
 
+/// The report of a run whose rank 1 starts a program of its own under `record`, which ends with an error.
+fn with_child(script: &str) -> String {
+    let script = format!(r#"test $RANK = 1 || exec sleep 600; "$@"; {script}"#);
+    let launcher = Launcher::rankrun().args(["-n", "2", "sh", "-c", &script, "sh"]);
+    let launcher = launcher.arg(std::env::current_exe().expect("tests run"));
+    let output = launcher.args(["--exact", "child", "--ignored", "--nocapture"]).run_with_timeout(LIMIT);
+    assert_ne!(output.code, Some(0), "{output}");
+    output.stderr_text()
+}
+
+#[test]
+#[ignore = "the body of the program that the next test's workers start"]
+fn child() {
+    let outcome = rankrun::record(|| Err::<(), _>(std::io::Error::other("no cache")));
+    // As with `main`, whose error this is.
+    std::process::exit(i32::from(outcome.is_err()));
+}
+
+#[test]
+fn the_record_of_a_child_counts_where_the_worker_can_have_ended_of_it() {
+    let wrapped = with_child("exit $?");
+    assert!(wrapped.contains("exit code 1: no cache\n") && wrapped.contains("of which the worker ended)"), "{wrapped}");
+    let helped = with_child("exit 6");
+    assert!(helped.lines().next().unwrap().ends_with("exit code 6"), "{helped}");
+    assert!(helped.contains("(not used: it is by process "), "{helped}");
+    assert!(helped.contains("which it ends with code 1, not by the worker "), "{helped}");
+    assert!(helped.contains(", which ended with code 6; it says: no cache)"), "{helped}");
+}
+
 #[test]
 fn a_harmless_record_of_a_helper_makes_no_failure_of_a_worker_that_ends_well_or_is_stopped() {
     // Four seconds after it, the helper's record is not what the stop found.

@@ -9,6 +9,7 @@ use rankrun_types::env::TORCHELASTIC_ERROR_FILE;
 
 use crate::json;
 use crate::read::{ErrorFileReading, read_error_file};
+use crate::record::ERROR_CODE;
 use crate::schema::{Dialect, ErrorFileData, UnusableErrorFile};
 use crate::time::system_time;
 use crate::write::{ErrorRecord, WriteErrorFileError, write_error_file, write_text};
@@ -64,12 +65,13 @@ pub trait ErrorHandler: Send + Sync {
     /// Writes an error with its sources to the error file, and returns where; `None` if there is no error file.
     ///
     /// [`record`](crate::record) calls it for an error, unless panics of other threads are to be written with it: then
-    /// it goes straight to [`write_record`](Self::write_record). Mirrors `record_exception`.
+    /// it goes straight to [`write_record`](Self::write_record). The record says that the process ends with exit code 1.
+    /// Mirrors `record_exception`.
     ///
     /// # Errors
     /// [`WriteErrorFileError`] if the file cannot be written.
     fn record_exception(&self, error: &(dyn Error + 'static)) -> Result<Option<PathBuf>, WriteErrorFileError> {
-        self.write_record(&ErrorRecord::from_error(error))
+        self.write_record(&ErrorRecord::from_error(error).with_exit_code(ERROR_CODE))
     }
 
     /// The JSON text of a child's record with its exit code in `errorCode`, since a child that a signal ended could

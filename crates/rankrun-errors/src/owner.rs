@@ -3,8 +3,9 @@
 //!
 //! All that a worker starts inherits the path of its error file. A wrapper such as `sh -c 'python train.py'` ends of what
 //! its child recorded; a helper records something harmless and the worker goes on. Nothing tells the two apart but the
-//! worker itself: a wrapper ends with an exit code soon after. So a record by another process counts for a worker that
-//! ended so, and else is named and left aside. A record without a pid (torch's, TensorPlay's) is taken for the worker's
+//! worker itself: a wrapper ends soon after, with the code that its child ended with or, whatever that was, with 1. So a
+//! record by another process counts for a worker that ended so, and else is named and left aside. (A helper's counts too where
+//! the worker fails with the same code, or with 1, right after it.) A record without a pid (torch's, TensorPlay's) is taken for the worker's
 //! own, as long as it can be: who hangs in its shutdown is ended by its peers' timeouts, which are half an hour at most
 //! by default, and who crashes in it does so at once.
 
@@ -33,6 +34,8 @@ pub(crate) enum NotTheCause {
     OlderProcess { pid: u32 },
     /// It is by another process, and the worker did not end of that.
     OtherProcess { pid: u32, worker: u32, lived_on: Duration },
+    /// It is by another process, and the worker ended otherwise than that does: exit codes, negative for a signal.
+    OtherEnd { pid: u32, recorded: i32, worker: u32, ended: i32 },
     /// Nobody knows whose it is, and the worker lived on for too long.
     LivedOn { lived_on: Duration },
 }
@@ -45,6 +48,13 @@ impl fmt::Display for NotTheCause {
             Self::OlderProcess { pid } => write!(f, "is by process {pid}, which is older than the worker"),
             Self::OtherProcess { pid, worker, lived_on } => {
                 write!(f, "is by process {pid}, not by the worker {worker}, which went on for {} s", secs(lived_on))
+            }
+            Self::OtherEnd { pid, recorded, worker, ended } => {
+                let (recorded, ended) = (code_or_signal(*recorded), code_or_signal(*ended));
+                write!(
+                    f,
+                    "is by process {pid}, which it ends with {recorded}, not by the worker {worker}, which ended with {ended}"
+                )
             }
             Self::LivedOn { lived_on } => {
                 write!(f, "was written {} s before the worker ended, of something else", secs(lived_on))
@@ -77,13 +87,41 @@ pub(crate) fn judge(observed: &ObservedExit, data: &ErrorFileData, recorded_ns: 
     let lived_on = lived_on(observed, recorded_ns);
     // Of its own signal, not of one that the launcher sent.
     let signal = observed.exit.signal().filter(|_| observed.stopped_at.is_none());
-    match data.pid {
-        Some(pid) if signal.is_some() || lived_on > HANDED_ON => {
-            Err(NotTheCause::OtherProcess { pid, worker: observed.pid, lived_on })
+    let (worker, ended) = (observed.pid, observed.exit);
+    // Of a panic that its process may have survived that one did not need to end.
+    let recorded = data.exit_code.filter(|_| !data.provisional);
+    match (data.pid, recorded) {
+        (Some(pid), _) if lived_on > HANDED_ON => Err(NotTheCause::OtherProcess { pid, worker, lived_on }),
+        (Some(pid), None) if signal.is_some() => Err(NotTheCause::OtherProcess { pid, worker, lived_on }),
+        (Some(pid), Some(recorded)) if !may_be_handed_on(recorded, observed) => {
+            Err(NotTheCause::OtherEnd { pid, recorded, worker, ended: ended.exitcode() })
         }
-        Some(_) => Ok(()),
-        None if lived_on > anonymous_limit(signal) => Err(NotTheCause::LivedOn { lived_on }),
-        None => Ok(()),
+        (Some(_), _) => Ok(()),
+        (None, _) if lived_on > anonymous_limit(signal) => Err(NotTheCause::LivedOn { lived_on }),
+        (None, _) => Ok(()),
+    }
+}
+
+/// Whether a worker that waited for a process, which ended with this code (negative for a signal), can have ended so of it.
+///
+/// It may pass the end on as it is, as a shell does, or as the low byte of a negative code, as Python's `sys.exit` does; or it
+/// has one code for all failures: then 1, as an error that nobody handles has. One that was stopped, or whose status
+/// is lost, says nothing.
+fn may_be_handed_on(recorded: i32, observed: &ObservedExit) -> bool {
+    if observed.stopped_at.is_some() || observed.exit == ExitKind::Lost {
+        return true;
+    }
+    let shell_code = if recorded < 0 { 128 - recorded } else { recorded };
+    match observed.exit {
+        ExitKind::Code(code) => code == 1 || code == shell_code || code == recorded & 0xff,
+        _ => observed.exit.exitcode() == recorded,
+    }
+}
+
+fn code_or_signal(exitcode: i32) -> String {
+    match exitcode {
+        0.. => format!("code {exitcode}"),
+        _ => format!("signal {}", -exitcode),
     }
 }
 
@@ -173,6 +211,9 @@ mod tests {
         let other = |second| record(Some(117), Some(STARTED_TICKS + 50), second);
         let unknown = |second| record(None, None, second);
         let passed_on = |second| ErrorFileData { error_code: Some(-11), ..other(second) };
+        let ends_with = |code| ErrorFileData { exit_code: Some(code), ..other(5) };
+        let survives = |code| ErrorFileData { provisional: true, ..ends_with(code) };
+        let code = ExitKind::Code;
         let table: Vec<(&str, bool, ErrorFileData, i64, ObservedExit)> = vec![
             ("its own, at once", true, own(5), 5, worker(one, 5, false)),
             ("its own, then an hour of shutdown", true, own(5), 5, worker(one, 3605, false)),
@@ -189,6 +230,45 @@ mod tests {
             ("by the child of a wrapper", true, other(5), 5, worker(one, 6, false)),
             ("by the child of a wrapper that shuts down for 2 s", true, other(5), 5, worker(one, 7, false)),
             ("by the child of a wrapper that was stopped meanwhile", true, other(5), 5, worker(TERM, 7, true)),
+            ("by the child of a wrapper that passes its code on", true, ends_with(3), 5, worker(code(3), 5, false)),
+            ("by the child of a shell that passes its signal on", true, ends_with(-11), 5, worker(code(139), 5, false)),
+            ("by the child of a wrapper that dies of its signal", true, ends_with(-11), 5, worker(SEGV, 5, false)),
+            (
+                "by the child of Python, which took its signal for a code",
+                true,
+                ends_with(-11),
+                5,
+                worker(code(245), 5, false),
+            ),
+            ("by a panicking child of a wrapper that knows one code", true, ends_with(101), 5, worker(one, 5, false)),
+            ("by a crashing child of a wrapper that knows one code", true, ends_with(-11), 5, worker(one, 5, false)),
+            (
+                "by the child of a wrapper that was stopped with a code",
+                true,
+                ends_with(1),
+                5,
+                worker(code(143), 7, true),
+            ),
+            (
+                "by the child of a wrapper whose status is lost",
+                true,
+                ends_with(101),
+                5,
+                worker(ExitKind::Lost, 5, false),
+            ),
+            ("by a helper that exits 1, and another failure", false, ends_with(1), 5, worker(code(6), 5, false)),
+            ("by a helper that exits 1, and a panic", false, ends_with(1), 5, worker(code(101), 5, false)),
+            ("by a helper that panics, and another failure", false, ends_with(101), 5, worker(code(6), 5, false)),
+            ("by a helper that crashes, and another failure", false, ends_with(-11), 5, worker(code(6), 5, false)),
+            ("by a helper that exits 1, and a crash", false, ends_with(1), 5, worker(SEGV, 5, false)),
+            (
+                "by a helper that exits 1, and the same some seconds later",
+                false,
+                ends_with(1),
+                5,
+                worker(one, 9, false),
+            ),
+            ("of a panic that a wrapper's child may have survived", true, survives(101), 5, worker(code(4), 5, false)),
             ("by a helper, and a crash of the worker a little later", false, other(5), 5, worker(SEGV, 6, false)),
             ("by a helper, and a failure some seconds later", false, other(5), 5, worker(one, 9, false)),
             ("by a helper, and a stop because of another rank", false, other(5), 5, worker(TERM, 65, true)),
@@ -245,6 +325,10 @@ mod tests {
             (
                 NotTheCause::OtherProcess { pid: 7, worker: 5, lived_on },
                 "is by process 7, not by the worker 5, which went on for 65.3 s",
+            ),
+            (
+                NotTheCause::OtherEnd { pid: 7, recorded: 1, worker: 5, ended: -11 },
+                "is by process 7, which it ends with code 1, not by the worker 5, which ended with signal 11",
             ),
             (NotTheCause::LivedOn { lived_on }, "was written 65.3 s before the worker ended, of something else"),
         ] {

@@ -14,6 +14,12 @@ use crate::panics::{OnPanic, PanicNote, PanicWatch, first_of, payload_message};
 use crate::provisional::Provisional;
 use crate::write::{ErrorRecord, chain};
 
+/// The exit code of a program whose `main` returns an error.
+pub(crate) const ERROR_CODE: i32 = 1;
+
+/// The exit code of a program whose main thread panics.
+const PANIC_CODE: i32 = 101;
+
 /// Runs a worker's function; if it returns an error or panics, writes the error file and passes the failure on.
 ///
 /// An error is written with its sources, a panic with its thread, place and backtrace. A
@@ -24,6 +30,11 @@ use crate::write::{ErrorRecord, chain};
 /// record is taken back, or gives way to that of the error. If the process ends in another way, the launcher says
 /// how, and then which panic came before that. A panic that the function catches costs a small file, and its backtrace some
 /// milliseconds.
+///
+/// The record says with which exit code the process will end: 1 for an error, as if `main` returned it, 101 for a panic. Where
+/// the process is a child of the worker, not the worker, the record only counts if the worker ended so, or with 1. A
+/// program that ends with another code has a handler ([`record_with`]) that says so
+/// ([`ErrorRecord::with_exit_code`]).
 ///
 /// While the function runs a panic hook is installed that calls the one before it. A hook that the function sets itself must
 /// call the one that it replaces, before it ends the process. Without `TORCHELASTIC_ERROR_FILE` in the environment nothing is written; that the file cannot be
@@ -150,7 +161,7 @@ fn guarded<T, E>(
 fn write_at_once(handler: Arc<dyn ErrorHandler>, pid: u32) -> Box<OnPanic> {
     Box::new(move |notes| {
         let Some(note) = notes.get(first_of(notes)).filter(|_| std::process::id() == pid) else { return };
-        let record = ErrorRecord::new(note.headline()).with_callstack(note.in_full());
+        let record = ErrorRecord::new(note.headline()).with_callstack(note.in_full()).with_exit_code(-libc::SIGABRT);
         log_outcome(handler.write_record(&record).map_err(DumpErrorFileError::from));
     })
 }
@@ -167,7 +178,7 @@ fn record_error(
     if earlier.is_empty() {
         return Ok(handler.record_exception(error)?);
     }
-    let record = ErrorRecord::from_error(error);
+    let record = ErrorRecord::from_error(error).with_exit_code(ERROR_CODE);
     let callstack = with_earlier(record.callstack.clone(), earlier);
     Ok(handler.write_record(&record.with_callstack(callstack))?)
 }
@@ -205,7 +216,7 @@ pub fn record_child_failure(
 }
 
 fn panic_record(watch: &PanicWatch, payload: &(dyn Any + Send)) -> ErrorRecord {
-    match watch.caught(payload) {
+    let record = match watch.caught(payload) {
         (Some(note), earlier) => {
             ErrorRecord::new(note.headline()).with_callstack(with_earlier(note.in_full(), &earlier))
         }
@@ -213,7 +224,8 @@ fn panic_record(watch: &PanicWatch, payload: &(dyn Any + Send)) -> ErrorRecord {
             let message = format!("panicked: {}", payload_message(payload));
             ErrorRecord::new(&message).with_callstack(with_earlier(message, &earlier))
         }
-    }
+    };
+    record.with_exit_code(PANIC_CODE)
 }
 
 fn with_earlier(mut callstack: String, earlier: &[Arc<PanicNote>]) -> String {

@@ -64,6 +64,8 @@ pub struct ErrorFileData {
     /// When that process was started, in clock ticks since the boot, as the 22nd field of /proc/PID/stat has it; only
     /// rankrun's records have it.
     pub start_ticks: Option<u64>,
+    /// The exit code that the writer expected to end with, negative for a signal; only rankrun's records have it.
+    pub exit_code: Option<i32>,
     /// Whether it was written at a panic that its process may have survived: it may have ended of something else. Only
     /// rankrun's records can be so.
     pub provisional: bool,
@@ -175,6 +177,7 @@ pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<ErrorFileData, UnusableErrorF
         error_code: parsed.error_code,
         pid: parsed.pid,
         start_ticks: parsed.start_ticks,
+        exit_code: parsed.exit_code,
         provisional: parsed.provisional,
         dialect: parsed.dialect,
         raw,
@@ -190,6 +193,7 @@ struct Parsed {
     error_code: Option<i32>,
     pid: Option<u32>,
     start_ticks: Option<u64>,
+    exit_code: Option<i32>,
     provisional: bool,
     dialect: Dialect,
 }
@@ -229,6 +233,7 @@ impl Parsed {
             error_code: top.error_code.and_then(integer),
             pid: extra.pid.and_then(integer),
             start_ticks: extra.start_ticks.and_then(integer),
+            exit_code: extra.exit_code.and_then(integer),
             provisional: extra.provisional == Some("true"),
             dialect,
         }
@@ -249,6 +254,7 @@ impl Parsed {
             error_code: inner.error_code.and_then(integer),
             pid: extra.pid.and_then(integer),
             start_ticks: extra.start_ticks.and_then(integer),
+            exit_code: extra.exit_code.and_then(integer),
             provisional: extra.provisional == Some("true"),
             dialect: Dialect::Torch,
         })
@@ -287,6 +293,7 @@ struct Level<'a> {
     timestamp_ns: Option<&'a str>,
     pid: Option<&'a str>,
     start_ticks: Option<&'a str>,
+    exit_code: Option<&'a str>,
     provisional: Option<&'a str>,
 }
 
@@ -307,6 +314,7 @@ fn object(value: &str) -> Option<Level<'_>> {
             ("timestamp_ns", &mut level.timestamp_ns),
             ("pid", &mut level.pid),
             ("start_ticks", &mut level.start_ticks),
+            ("exit_code", &mut level.exit_code),
             ("provisional", &mut level.provisional),
         ];
         for (name, slot) in slots {

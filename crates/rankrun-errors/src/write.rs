@@ -45,6 +45,8 @@ pub struct ErrorRecord {
     pub start_ticks: Option<u64>,
     /// The exit code of the process, where it is known: negative for a signal.
     pub error_code: Option<i32>,
+    /// The exit code that the process is about to end with, where it can be foreseen: negative for a signal.
+    pub exit_code: Option<i32>,
     /// Whether the process may survive what it tells of, and end of something else.
     pub provisional: bool,
 }
@@ -60,6 +62,7 @@ impl ErrorRecord {
             pid: std::process::id(),
             start_ticks: own_start_ticks(),
             error_code: None,
+            exit_code: None,
             provisional: false,
         }
     }
@@ -94,7 +97,17 @@ impl ErrorRecord {
         Self { pid, start_ticks: None, ..self }
     }
 
-    /// The record with this exit code.
+    /// The record with the exit code that this process is about to end with, negative for a signal.
+    ///
+    /// Where the process is not the worker itself but a child of it, a launcher takes the record for the reason of the
+    /// worker's end only if that can be due to such a code.
+    #[must_use]
+    pub fn with_exit_code(self, exit_code: i32) -> Self {
+        Self { exit_code: Some(exit_code), ..self }
+    }
+
+    /// The record with the exit code of a process that has ended, in torch's field for it, which makes it one that a launcher
+    /// passes on.
     #[must_use]
     pub fn with_error_code(self, error_code: i32) -> Self {
         Self { error_code: Some(error_code), ..self }
@@ -108,8 +121,8 @@ impl ErrorRecord {
         Self { provisional: true, ..self }
     }
 
-    /// The JSON text of the record: torch's schema, plus `timestamp_ns`, `pid`, `start_ticks`, and `provisional` where it
-    /// is so, in `extraInfo`.
+    /// The JSON text of the record: torch's schema, plus `timestamp_ns`, `pid`, `start_ticks`, `exit_code`, and
+    /// `provisional` where it is so, in `extraInfo`.
     ///
     /// Mirrors what torch's `ErrorHandler.record_exception` writes, so that torch's `ProcessFailure` reads it.
     #[must_use]
@@ -124,6 +137,7 @@ impl ErrorRecord {
                     timestamp_ns: ns,
                     pid: self.pid,
                     start_ticks: self.start_ticks,
+                    exit_code: self.exit_code,
                     provisional: self.provisional,
                 },
                 error_code: self.error_code,
@@ -156,6 +170,8 @@ struct ExtraInfo<'a> {
     pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_ticks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     provisional: bool,
 }

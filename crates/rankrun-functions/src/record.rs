@@ -73,7 +73,8 @@ fn parts(signal: Signal) -> Vec<FatalPart> {
     let message = format!("Signal {} ({signal}) received by PID {}", signal.as_raw(), std::process::id());
     let record = ErrorRecord::new(message)
         .with_callstack(format!("signal {} ({signal}) in thread {THREAD}", signal.as_raw()))
-        .with_time(UNIX_EPOCH + Duration::from_secs(SECONDS));
+        .with_time(UNIX_EPOCH + Duration::from_secs(SECONDS))
+        .with_exit_code(-signal.as_raw());
     let mut parts = vec![FatalPart::Text(record.to_json())];
     fill(&mut parts, "\"timestamp\":\"", &SECONDS.to_string(), &FatalPart::Seconds);
     fill(&mut parts, "\"timestamp_ns\":", &format!("{SECONDS}000000000"), &FatalPart::Nanoseconds);
@@ -114,6 +115,7 @@ mod tests {
         assert_eq!(data.traceback.as_deref(), Some("signal 11 (SIGSEGV) in thread 77"));
         assert_eq!(data.time.unwrap().unix_ns, 1_796_070_000_250_000_001);
         assert_eq!((data.pid, data.start_ticks.is_some()), (Some(std::process::id()), true));
+        assert_eq!(data.exit_code, Some(-11));
         assert!(data.raw.contains(r#""timestamp":"1796070000""#), "{}", data.raw);
     }
 }
