@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::{FromArgMatches, Parser, ValueHint};
 
 use crate::environment::EnvironmentArgs;
-use crate::help::{self, command};
+use crate::help::{self, HELP, command};
 use crate::nodes::NodesArgs;
 use crate::output::OutputArgs;
 use crate::pet;
@@ -17,6 +16,7 @@ use crate::records::RecordArgs;
 use crate::restarts::RestartArgs;
 use crate::status_line::StatusArgs;
 use crate::torchrun_args::{EntryArgs, SizeArgs, TakenArgs};
+use crate::usage::{self, Stop};
 use crate::values::{SignalList, parse_catchable, parse_seconds, parse_signals, parse_text};
 use rankrun::{LogSize, Signal, StdSpec};
 
@@ -151,17 +151,6 @@ pub(crate) enum StopOrderArg {
     Group,
 }
 
-/// Why there is nothing to run.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// Help or the version was asked for and has been shown.
-    Shown,
-    /// Help or the version was asked for and could not be shown.
-    Unprintable(std::io::Error),
-    /// The command line is wrong; one line that says where and what is accepted.
-    Usage(String),
-}
-
 /// Reads a command line, argument 0 included, with what the environment says before it.
 pub(crate) fn parse(
     command_line: Vec<OsString>,
@@ -171,31 +160,8 @@ pub(crate) fn parse(
     let mut line = command_line;
     let start = line.len().min(1);
     line.splice(start..start, pet::arguments(&command, environment)?);
-    let matches = command.try_get_matches_from(line);
-    matches.and_then(|matches| Args::from_arg_matches(&matches)).map_err(|error| stop(&error, "rankrun --help"))
-}
-
-/// What to do about what clap says: show it, or one line of it with the way to help.
-pub(crate) fn stop(error: &clap::Error, help: &str) -> Stop {
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            match error.print() {
-                // A closed pipe is the reader's choice.
-                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Stop::Unprintable(error),
-                _ => Stop::Shown,
-            }
-        }
-        _ => Stop::Usage(one_line(&error.render().to_string(), help)),
-    }
-}
-
-/// The first paragraph of clap's message as one line, with the way to help.
-pub(crate) fn one_line(message: &str, help: &str) -> String {
-    let paragraph = message.split("\n\n").next().unwrap_or(message);
-    let words: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let text = words.join(" ");
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    format!("{text} (see {help})")
+    let matches = usage::matches(&command, &line, HELP)?;
+    Args::from_arg_matches(&matches).map_err(|error| usage::stop(&command, &error, HELP))
 }
 
 #[cfg(test)]
@@ -275,6 +241,7 @@ mod tests {
             (&["--umask", "888", "true"], &["--umask", "'888'", "octal number from 0 to 777"]),
             (&["--stdin", "all", "true"], &["--stdin", "'all'", "a local rank, from 0"]),
             (&["--nice", "40", "true"], &["--nice", "-20", "19"]),
+            (&["--nice", "low", "true"], &["--nice", "'low'", "whole number from -20 to 19"]),
             (&["--log-max-size", "10Q", "true"], &["--log-max-size", "`10Q`", "k, M, G or T", "10M"]),
             (&["--run-id", "", "true"], &["--rdzv-id", "not empty"]),
             (
@@ -296,20 +263,22 @@ mod tests {
             (&["--log", "x", "true"], &["--log"]),
             (&["--nnodes", "0", "true"], &["--nnodes", "'0'", "1 to 65536"]),
             (&["--node-rank", "-1", "true"], &["-1"]),
-            (&["--node-rank", "first", "true"], &["--node-rank", "'first'"]),
+            (&["--node-rank", "first", "true"], &["--node-rank", "'first'", "from 0 to the number of nodes less one"]),
             (&["--master-addr", "", "true"], &["--master-addr", "not empty"]),
             (&["--master-port", "70000", "true"], &["--master-port", "'70000'", "1 to 65535"]),
             (&["--rdzv-conf", "timeout", "true"], &["--rdzv-conf", "'timeout'", "KEY=VALUE"]),
             (&["--local-addr", "", "true"], &["--local-addr", "not empty"]),
             (&["--topology", "pbs", "true"], &["--topology", "`pbs`", "slurm"]),
             (&["--max-restarts", "-1", "true"], &["-1"]),
-            (&["--max-restarts", "some", "true"], &["--max-restarts", "'some'"]),
+            (&["--max-restarts", "some", "true"], &["--max-restarts", "'some'", "a whole number from 0 to 4294967295"]),
             (&["--restart-backoff", "5:1", "true"], &["--restart-backoff", "`5:1`", "5:60"]),
             (&["--no-restart-on", "300", "true"], &["--no-restart-on", "`300`", "2,64-78"]),
             (&["--min-uptime", "-1", "true"], &["--min-uptime", "'-1'", "0 or more"]),
             (&["--status", "on", "true"], &["--status", "'on'", "auto", "always", "never"]),
             (&["--omp-threads", "0", "true"], &["--omp-threads", "'0'", "1 or more"]),
             (&["--bogus", "true"], &["--bogus"]),
+            (&["--n", "2", "true"], &["ambiguous argument '--n'", "--nproc-per-node", "--nnodes", "--node-rank"]),
+            (&["--module=x", "true"], &["--module", "'x'", "it takes none"]),
             (&[], &["PROGRAM"]),
         ] {
             let text = usage(line);
@@ -353,7 +322,7 @@ mod tests {
             ("PET_UNKNOWN", "x"),
             ("PET_HELP", "1"),
             ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"),
-            ("TORCHELASTIC_SIGNALS_TO_HANDLE", "TERM"),
+            ("TORCHELASTIC_SIGNALS_TO_HANDLE", "TERM,"),
             ("PET_SIGNALS_TO_HANDLE", "INT"),
         ];
         let args = parsed_in(&environment, &["a.py"]).unwrap();
@@ -364,6 +333,9 @@ mod tests {
         assert_eq!(args.signals_to_handle, Some(SignalList(vec![Signal::INT])));
         let args = parsed_in(&environment, &["-n", "auto", "--role", "r", "a.py"]).unwrap();
         assert_eq!((args.size.nproc_per_node, args.role.as_str()), (NprocPerNode::Auto, "r"));
+        // torchrun passes over what is empty between commas.
+        let args = parsed_in(&[("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM, ,SIGINT,")], &["a.py"]).unwrap();
+        assert_eq!(args.signals_to_handle, Some(SignalList(vec![Signal::TERM, Signal::INT])));
     }
 
     #[test]
@@ -377,6 +349,20 @@ mod tests {
         assert_eq!(taken(&environment), (true, Some(1), Some("job".to_owned()), 3));
         for variable in ["LOCAL_RANK", "TORCHELASTIC_RUN_ID", "RANKRUN_GROUP"] {
             assert_eq!(taken(&[&environment[..], &[(variable, "0")]].concat()), (false, None, None, 3), "{variable}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_no_text_is_told_with_its_name_and_what_is_accepted() {
+        for (name, words) in [
+            ("PET_MAX_RESTARTS", &["PET_MAX_RESTARTS", r"'1\xff'", "a whole number from 0"][..]),
+            ("PET_ROLE", &["PET_ROLE", r"'1\xff'", "--role", "text in UTF-8"]),
+            ("PET_NO_PYTHON", &["PET_NO_PYTHON", r"'1\xff'", "0 or 1"]),
+        ] {
+            let value = <OsString as std::os::unix::ffi::OsStringExt>::from_vec(b"1\xff".to_vec());
+            let line = ["rankrun", "true"].map(OsString::from).to_vec();
+            let Err(Stop::Usage(text)) = parse(line, std::iter::once((name.into(), value))) else { panic!("{name}") };
+            assert!(text.lines().count() == 1 && words.iter().all(|word| text.contains(word)), "{text}");
         }
     }
 

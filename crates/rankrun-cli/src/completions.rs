@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use clap::Parser;
 use clap_complete::Shell;
 
-use crate::args::{Stop, stop};
 use crate::console::{self, say};
 use crate::exit_code;
 use crate::help::all_commands;
+use crate::usage::{self, Stop};
 
 /// Print what a shell needs to complete the options of rankrun.
 ///
@@ -37,12 +37,10 @@ pub(crate) fn run(command_line: &[OsString]) -> Option<Result<u8, Stop>> {
     let word = command_line.get(1)?;
     let rest = &command_line[1..];
     if word == "completions" {
-        let args = CompletionsArgs::try_parse_from(rest);
-        return Some(args.map(complete).map_err(|error| stop(&error, "rankrun completions --help")));
+        return Some(usage::parse(rest, "rankrun completions --help").map(complete));
     }
     if word == "man-page" {
-        let args = ManPageArgs::try_parse_from(rest);
-        return Some(args.map(man_pages).map_err(|error| stop(&error, "rankrun man-page --help")));
+        return Some(usage::parse(rest, "rankrun man-page --help").map(man_pages));
     }
     None
 }

@@ -37,6 +37,9 @@ const FIRST: &[&str] = &[
     "dry-run",
 ];
 
+/// What shows more.
+pub(crate) const HELP: &str = "rankrun --help";
+
 pub(crate) const USAGE: &str = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...\n       \
                                 rankrun [OPTIONS] -m MODULE [ARGS]...\n       \
                                 rankrun logs|result|status|topology|completions ...";

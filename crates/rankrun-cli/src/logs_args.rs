@@ -10,8 +10,8 @@ use jiff::civil::DateTime;
 use jiff::{Span, Timestamp, ZonedDateTime};
 use rankrun::crates::logs::SinkId;
 
-use crate::args::{Stop, stop};
 use crate::output::ColorArg;
+use crate::usage::{self, Stop};
 
 /// Show the log files of a run, each line with its rank.
 ///
@@ -94,7 +94,7 @@ pub(crate) fn parse(command_line: &[OsString]) -> Option<Result<LogsArgs, Stop>>
     if command_line.get(1)? != "logs" {
         return None;
     }
-    Some(LogsArgs::try_parse_from(&command_line[1..]).map_err(|error| stop(&error, "rankrun logs --help")))
+    Some(usage::parse(&command_line[1..], "rankrun logs --help"))
 }
 
 fn parse_ranks(text: &str) -> Result<Ranks, String> {

@@ -27,6 +27,7 @@ mod run_status;
 mod status_line;
 mod topology;
 mod torchrun_args;
+mod usage;
 mod values;
 
 use std::ffi::OsString;
@@ -69,14 +70,14 @@ fn launch(command_line: Vec<OsString>) -> u8 {
 }
 
 /// Says why there is nothing to run, and returns the exit code.
-fn not_run(stop: &args::Stop) -> u8 {
+fn not_run(stop: &usage::Stop) -> u8 {
     match stop {
-        args::Stop::Shown => exit_code::SUCCESS,
-        args::Stop::Unprintable(error) => {
+        usage::Stop::Shown => exit_code::SUCCESS,
+        usage::Stop::Unprintable(error) => {
             console::say(&format!("cannot write to standard output: {error}"));
             exit_code::LAUNCHER_FAILED
         }
-        args::Stop::Usage(line) => {
+        usage::Stop::Usage(line) => {
             console::say(line);
             exit_code::USAGE
         }

@@ -20,7 +20,7 @@ pub(crate) struct NodesArgs {
     pub(crate) nnodes: Option<Nnodes>,
 
     /// Which of the nodes this one is, from 0 [default: what the batch system says, or 0]
-    #[arg(long, value_name = "RANK")]
+    #[arg(long, value_name = "RANK", value_parser = parse_node_rank)]
     pub(crate) node_rank: Option<usize>,
 
     /// MASTER_ADDR: where rank 0 listens [default: $MASTER_ADDR, what the batch system says, or 127.0.0.1]
@@ -165,6 +165,13 @@ fn endpoint(text: &str) -> Result<(String, Option<u16>), NodesError> {
     }
     let port = port.map(str::parse).transpose().map_err(|_| wrong())?;
     Ok((host.to_owned(), port))
+}
+
+fn parse_node_rank(text: &str) -> Result<usize, String> {
+    let rank = text.parse().ok().filter(|rank| *rank < MAX_NODES);
+    rank.ok_or_else(|| {
+        format!("expected a node's rank, from 0 to the number of nodes less one (at most {})", MAX_NODES - 1)
+    })
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {

@@ -6,9 +6,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Arg, ArgAction, Command};
+use rankrun::crates::errors::escape_line;
 use rankrun_launcher::{Env, worker_of_another};
 
-use crate::args::{Stop, one_line};
+use crate::help::HELP;
+use crate::usage::{self, Stop, escaped};
 
 /// What a name in the environment begins with.
 const PET: &str = "PET_";
@@ -91,22 +93,19 @@ fn is_on(given: &Given<'_>) -> Result<bool, Stop> {
         b"0" | b"false" => Ok(false),
         b"1" | b"true" => Ok(true),
         _ => {
-            let value = given.value.to_string_lossy();
-            let (value, variable) = (value.escape_debug(), &given.variable);
+            let (value, variable) = (escape_line(&escaped(&given.value)), &given.variable);
             Err(Stop::Usage(format!(
-                "invalid value '{value}' of the environment variable {variable}: expected 0 or 1 (see rankrun --help)"
+                "invalid value '{value}' of the environment variable {variable}: expected 0 or 1 (see {HELP})"
             )))
         }
     }
 }
 
 fn check(command: &Command, argument: &OsStr, variable: &str) -> Result<(), Stop> {
-    let line = [OsStr::new("rankrun"), argument, OsStr::new("program")];
-    match command.clone().try_get_matches_from(line) {
+    let line = ["rankrun".into(), argument.to_owned(), "program".into()];
+    match usage::matches(command, &line, HELP) {
         Ok(_) => Ok(()),
-        Err(error) => {
-            let line = one_line(&error.render().to_string(), "rankrun --help");
-            Err(Stop::Usage(format!("environment variable {variable}: {line}")))
-        }
+        Err(Stop::Usage(text)) => Err(Stop::Usage(format!("environment variable {variable}: {text}"))),
+        Err(other) => Err(other),
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct PlacementArgs {
     pub(crate) cpu_affinity: Option<CpuLists>,
 
     /// The workers' nice value, -20 to 19
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(-20..=19))]
+    #[arg(long, value_name = "N", value_parser = parse_nice)]
     pub(crate) nice: Option<i32>,
 
     /// A resource limit of the workers, in bytes, seconds or a number, or unlimited; can be given more than once
@@ -180,6 +180,11 @@ fn parse_limit(text: &str) -> Result<(Resource, Limit, Limit), String> {
         // One bound: soft and hard, as ulimit does.
         None => bound(bounds).map(|both| (resource, both, both)),
     }
+}
+
+fn parse_nice(text: &str) -> Result<i32, String> {
+    let nice = text.parse().ok().filter(|nice| (-20..=19).contains(nice));
+    nice.ok_or_else(|| "expected a whole number from -20 to 19".to_owned())
 }
 
 fn parse_umask(text: &str) -> Result<u32, String> {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use rankrun_launcher::{Backoff, ExitCodes, RestartPolicy};
 
-use crate::values::parse_seconds;
+use crate::values::{parse_count, parse_seconds};
 
 /// The arguments about restarts.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Restarts")]
 pub(crate) struct RestartArgs {
     /// How often the whole group is started again after a failure
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
     pub(crate) max_restarts: u32,
 
     /// How long to wait before that: SECONDS, doubled each time up to MOST

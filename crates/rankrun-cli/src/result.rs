@@ -8,9 +8,9 @@ use clap::Parser;
 use rankrun::crates::logs::LogsError;
 use rankrun_launcher::{JobRecord, JobRecordError};
 
-use crate::args::{Stop, stop};
 use crate::console::{say, show};
 use crate::exit_code;
+use crate::usage::{self, Stop};
 
 /// Show what became of a run, and its first failing rank: of all nodes that share the directory, from their result.json.
 ///
@@ -45,8 +45,8 @@ pub(crate) fn run(command_line: &[OsString]) -> Option<Result<u8, Stop>> {
     if command_line.get(1)? != "result" {
         return None;
     }
-    let args = ResultArgs::try_parse_from(&command_line[1..]);
-    Some(args.map(|args| found(&args)).map_err(|error| stop(&error, "rankrun result --help")))
+    let args = usage::parse::<ResultArgs>(&command_line[1..], "rankrun result --help");
+    Some(args.map(|args| found(&args)))
 }
 
 fn found(args: &ResultArgs) -> u8 {

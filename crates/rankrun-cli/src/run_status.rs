@@ -11,10 +11,10 @@ use rankrun::crates::logs::{LogsError, Run, RunLog, last_lines};
 use rankrun::crates::process::ProcessState;
 use rankrun_launcher::{AttemptRecord, CauseClass, ExitRecord, RecordState, RunRecord, WorkerRecord};
 
-use crate::args::{Stop, stop};
 use crate::console::{self, say};
 use crate::exit_code;
 use crate::status_line::clock;
+use crate::usage::{self, Stop};
 
 /// How long the use of CPUs is measured for.
 const SAMPLE: Duration = Duration::from_millis(200);
@@ -56,8 +56,8 @@ pub(crate) fn run(command_line: &[OsString]) -> Option<Result<u8, Stop>> {
     if command_line.get(1)? != "status" {
         return None;
     }
-    let args = StatusArgs::try_parse_from(&command_line[1..]);
-    Some(args.map(|args| show(&args)).map_err(|error| stop(&error, "rankrun status --help")))
+    let args = usage::parse::<StatusArgs>(&command_line[1..], "rankrun status --help");
+    Some(args.map(|args| show(&args)))
 }
 
 fn show(args: &StatusArgs) -> u8 {

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command, FromArgMatches};
 
-use crate::args::{Args, Stop, stop};
+use crate::args::Args;
 use crate::console::{say, show};
 use crate::plan::{Surroundings, topology};
+use crate::usage::{self, Stop};
 use crate::{exit_code, help, pet};
 
 /// The options that matter here; all others of a launch are taken as well.
@@ -66,8 +67,10 @@ fn parse(line: &[OsString], environment: impl Iterator<Item = (OsString, OsStrin
     let command = command();
     let mut line = line.to_vec();
     line.splice(1..1, pet::arguments(&command, environment)?);
-    let read = |matches: clap::ArgMatches| Ok((Args::from_arg_matches(&matches)?, matches.get_flag("json")));
-    command.try_get_matches_from(line).and_then(read).map_err(|error| stop(&error, "rankrun topology --help"))
+    const HELP: &str = "rankrun topology --help";
+    let matches = usage::matches(&command, &line, HELP)?;
+    let args = Args::from_arg_matches(&matches).map_err(|error| usage::stop(&command, &error, HELP))?;
+    Ok((args, matches.get_flag("json")))
 }
 
 fn found(args: &Args, json: bool, surroundings: &Surroundings) -> u8 {

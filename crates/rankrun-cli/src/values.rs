@@ -9,10 +9,9 @@ use rankrun::Signal;
 pub(crate) struct SignalList(pub(crate) Vec<Signal>);
 
 pub(crate) fn parse_signals(text: &str) -> Result<SignalList, String> {
-    if text.trim().is_empty() {
-        return Ok(SignalList(Vec::new()));
-    }
-    text.split(',').map(parse_watchable).collect::<Result<_, _>>().map(SignalList)
+    // torchrun passes over empty names too: a comma at the end is no fault.
+    let names = text.split(',').filter(|name| !name.trim().is_empty());
+    names.map(parse_watchable).collect::<Result<_, _>>().map(SignalList)
 }
 
 /// Not for what rankrun's own faults, its children and job control send to it.
@@ -44,6 +43,11 @@ pub(crate) fn parse_catchable(text: &str) -> Result<Signal, String> {
         return Err(format!("{signal} cannot be caught: expected any signal but SIGKILL and SIGSTOP"));
     }
     Ok(signal)
+}
+
+/// How many, from 0.
+pub(crate) fn parse_count(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u32::MAX))
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
