@@ -2,12 +2,12 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use rankrun_testkit::{Launcher, Output};
+use rankrun_tests::{LIMIT, as_nobody};
 
 fn run(args: &[&str]) -> Output {
-    Launcher::rankrun().args(args).run_with_timeout(Duration::from_secs(60))
+    Launcher::rankrun().args(args).run_with_timeout(LIMIT)
 }
 
 #[test]
@@ -81,16 +81,11 @@ fn wrong_usage_is_2_with_one_line_that_names_the_argument_and_what_is_accepted()
 
 #[test]
 fn what_the_kernel_refuses_to_set_is_125_and_named() {
-    for (args, words) in [
-        (&["--chdir", "/no/such/dir", "true"][..], &["chdir `/no/such/dir`", "No such file"][..]),
-        (&["--rlimit", "nofile=99999999999", "true"], &["setrlimit nofile", "the hard limit of nofile is "]),
-    ] {
-        let output = run(args);
-        let text = output.stderr_text();
-        assert_eq!((output.code, text.lines().count()), (Some(125), 1), "{args:?}: {text}");
-        for word in words {
-            assert!(text.contains(word), "{args:?}: `{word}` not in {text}");
-        }
+    let output = run(&["--rlimit", "nofile=99999999999", "true"]);
+    let text = output.stderr_text();
+    assert_eq!((output.code, text.lines().count()), (Some(125), 1), "{text}");
+    for word in ["setrlimit nofile", "the hard limit of nofile is "] {
+        assert!(text.contains(word), "`{word}` not in {text}");
     }
 }
 
@@ -103,17 +98,47 @@ fn help_and_version_are_0_and_go_to_standard_output() {
 }
 
 #[test]
-fn a_log_directory_that_is_a_file_or_cannot_be_written_is_125_with_one_line() {
+fn a_place_that_an_argument_names_and_that_cannot_be_used_is_2_with_argument_value_and_what_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
-    for (log_dir, named) in [(file.to_str().unwrap(), file.to_str().unwrap()), ("/proc/no/such/place", "/proc/no")] {
-        let output = run(&["-n", "2", "--log-dir", log_dir, "true"]);
+    let (file, dir_text) = (file.to_str().unwrap(), dir.path().to_str().unwrap());
+    for (option, value, words) in [
+        ("--log-dir", file, &[file, "not a directory", "where one can be made"][..]),
+        ("--log-dir", "/proc/no/such/place", &["/proc/no", "os error 2", "where one can be made"]),
+        ("--events", "/no/such/dir/x", &["os error 2", "a file that can be written"]),
+        ("--events", dir_text, &["Is a directory", "a file that can be written"]),
+        ("--chdir", "/no/such/dir", &["No such file", "a directory that workers may enter"]),
+        ("--chdir", file, &["Not a directory", "a directory that workers may enter"]),
+    ] {
+        let output = run(&["-n", "2", option, value, "echo", "ran"]);
         let text = output.stderr_text();
-        assert_eq!((output.code, text.lines().count()), (Some(125), 1), "{text}");
-        assert!(text.contains(named), "{text}");
+        assert_eq!((output.code, output.stdout_text().as_str(), text.lines().count()), (Some(2), "", 1), "{text}");
+        assert!(text.starts_with(&format!("rankrun: invalid value '{value}' for '{option}': ")), "{text}");
+        for word in words {
+            assert!(text.contains(word), "{option}: `{word}` not in {text}");
+        }
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was created");
+}
+
+#[test]
+fn a_place_of_others_is_refused_with_the_argument_that_names_it() {
+    let dir = tempfile::tempdir_in("/tmp").unwrap();
+    let (shown, hidden) = (dir.path().join("shown"), dir.path().join("hidden"));
+    for (place, mode) in [(&shown, 0o755), (&hidden, 0o700)] {
+        std::fs::create_dir(place).unwrap();
+        std::fs::set_permissions(place, Permissions::from_mode(mode)).unwrap();
+    }
+    for (option, place) in
+        [("--log-dir", &shown), ("--log-dir", &hidden), ("--events", &shown.join("x")), ("--chdir", &hidden)]
+    {
+        let Some(launcher) = as_nobody("places of others", dir.path()) else { return };
+        let output = launcher.arg(option).arg(place).arg("true").run_with_timeout(LIMIT);
+        let text = output.stderr_text();
+        assert_eq!((output.code, text.lines().count()), (Some(2), 1), "{output}");
+        assert!(text.contains(&format!("for '{option}'")) && text.contains("Permission denied"), "{output}");
+    }
 }
 
 #[test]

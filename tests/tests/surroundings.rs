@@ -89,9 +89,12 @@ fn a_working_directory_that_was_removed() {
     runs_under(&["sh", "-c", IN_A_REMOVED_DIRECTORY]);
     let launcher = under(&["sh", "-c", IN_A_REMOVED_DIRECTORY]).args(["--log-dir", "logs", "true"]);
     let output = launcher.run_with_timeout(LIMIT);
-    assert_eq!(output.code, Some(125), "{output}");
+    assert_eq!(output.code, Some(2), "{output}");
     let said = output.stderr_text();
-    assert!(said.contains("log directory logs") && said.contains("os error 2"), "{output}");
+    assert!(
+        said.contains("'--log-dir'") && said.contains("log directory logs") && said.contains("os error 2"),
+        "{output}"
+    );
 }
 
 /// Removes the temporary directory that this run has kept, and says where it was.

@@ -18,6 +18,7 @@ mod nproc;
 mod output;
 mod pet;
 mod placement;
+mod places;
 mod plan;
 mod records;
 mod restarts;

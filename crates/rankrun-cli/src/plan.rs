@@ -62,7 +62,8 @@ impl Surroundings {
 pub(crate) struct Plan {
     /// What is run, and when again.
     pub(crate) launch: rankrun_launcher::Plan,
-    pub(crate) has_log_dir: bool,
+    /// Where logs and error files go, if not into a temporary directory.
+    pub(crate) log_dir: Option<PathBuf>,
     pub(crate) log_max_size: Option<LogSize>,
     pub(crate) stall_policy: Option<StallPolicy>,
     pub(crate) events: Option<PathBuf>,
@@ -172,7 +173,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     let mut plan = Plan {
         notes: launch.notes(),
         launch,
-        has_log_dir: args.log_dir.is_some(),
+        log_dir: args.log_dir.clone(),
         log_max_size: args.log_max_size,
         stall_policy: args.records.stall_policy(args.dump_signal, args.dump_timeout),
         events: args.records.events.clone(),

@@ -14,6 +14,7 @@ use rankrun_launcher::{
 
 use crate::console::{self, say};
 use crate::exit_code;
+use crate::places;
 use crate::plan::Plan;
 use crate::records::{self, Records, stall_report};
 use crate::status_line;
@@ -26,12 +27,18 @@ pub(crate) fn run(plan: Plan) -> u8 {
     for note in &plan.notes {
         say(note);
     }
-    let (has_log_dir, color) = (plan.has_log_dir, plan.output.colors_stderr());
+    // All workers have the same.
+    if let Err(refused) = places::chdir(plan.placements[0].current_dir.as_deref()) {
+        say(&refused.to_string());
+        return exit_code::USAGE;
+    }
+    let (log_dir, color) = (plan.log_dir.clone(), plan.output.colors_stderr());
     let records = match Records::open(&plan) {
         Ok(records) => records,
         Err(error) => {
-            say(&error.to_string());
-            return exit_code::LAUNCHER_FAILED;
+            let refused = places::events(&error);
+            say(&refused.as_ref().map_or_else(|| error.to_string(), ToString::to_string));
+            return if refused.is_some() { exit_code::USAGE } else { exit_code::LAUNCHER_FAILED };
         }
     };
     let launch = shaped(plan, records.feed());
@@ -46,15 +53,20 @@ pub(crate) fn run(plan: Plan) -> u8 {
             (code, end_of(&outcome, code), code != exit_code::SUCCESS || launch.captures_output(), outcome.watch)
         }
         Err(error) => {
+            let log_dir = log_dir.as_deref().filter(|_| error.attempts.is_empty());
+            let refused = log_dir.and_then(|dir| places::log_dir(dir, &error.source));
             let code = match &*error.source {
+                _ if refused.is_some() => exit_code::USAGE,
                 StartProcessesError::Start(error) => exit_code::of_start_error(error),
                 _ => exit_code::LAUNCHER_FAILED,
             };
+            let mut end = records::not_started(&error.source, code);
+            end.error = refused.map(|refused| refused.to_string()).or(end.error);
             // What failed before has its files.
-            (code, records::not_started(&error.source, code), !error.attempts.is_empty(), error.watch)
+            (code, end, !error.attempts.is_empty(), error.watch)
         }
     };
-    let (is_kept, error) = (has_log_dir || is_needed, end.error.clone());
+    let (is_kept, error) = (log_dir.is_some() || is_needed, end.error.clone());
     records.finish(end, logs.run_dir().filter(|_| is_kept));
     if !is_kept {
         discard(logs);
@@ -62,7 +74,7 @@ pub(crate) fn run(plan: Plan) -> u8 {
     if let Some(error) = error {
         say(&error);
     }
-    if let (true, false, Some(dir)) = (is_kept, has_log_dir, logs.run_dir()) {
+    if let (true, false, Some(dir)) = (is_kept, log_dir.is_some(), logs.run_dir()) {
         logs.keep_run_dir();
         // Unless somebody has deleted it meanwhile.
         if dir.is_dir() {
