@@ -158,3 +158,22 @@ fn the_report_has_colours_only_where_they_are_wanted() {
         assert!(run(args).starts_with("default FAILED: rank 0 "), "{args:?}");
     }
 }
+
+#[test]
+fn the_last_words_are_those_of_the_stream_that_is_kept_and_the_reason_that_a_stack_follows() {
+    let script = "echo step 7; echo no GPU; exit 3";
+    let launcher = || Launcher::rankrun().args(["-n", "1", "--color", "never"]);
+    for captured in ["-r", "-t"] {
+        let output = launcher().args([captured, "1", "sh", "-c", script]).run_with_timeout(LIMIT);
+        let report = report(&output, 3);
+        assert!(report.lines().any(|line| line.ends_with("exit code 3, last on stdout: no GPU")), "{report}");
+        assert!(report.contains("\n  last lines of stdout:\n    step 7\n    no GPU\n"), "{report}");
+    }
+    let panics = "echo \"thread 'main' (7) panicked at src/main.rs:3:5:\"; echo no GPU; echo stack backtrace:
+        for frame in $(seq 40); do echo \"  $frame: core::frame\"; done; echo 'note: Some details are omitted'; exit 101";
+    let output = launcher().args(["-r", "3", "sh", "-c", &format!("({panics}) >&2")]).run_with_timeout(LIMIT);
+    let report = report(&output, 101);
+    let first = report.lines().next().unwrap();
+    assert!(first.ends_with("exit code 101, last on stderr: panicked at src/main.rs:3:5: no GPU"), "{report}");
+    assert!(report.contains(" lines left out ...\n") && report.lines().count() < 30, "{report}");
+}

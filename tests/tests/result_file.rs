@@ -97,6 +97,8 @@ fn the_last_lines_of_every_rank_are_kept_when_one_fails() {
     assert_eq!(output.code, Some(4), "{output}");
     let tails: Vec<_> = record(dir.path()).attempts[0].workers.iter().map(|worker| worker.tail.join("|")).collect();
     assert_eq!(tails, ["rank 0 was here", "broken", "rank 2 was here"]);
+    let streams = record(dir.path()).attempts.remove(0).workers.into_iter().map(|worker| worker.tail_stream.unwrap());
+    assert_eq!(streams.collect::<Vec<_>>(), ["stdout", "stderr", "stdout"]);
 }
 
 #[test]

@@ -17,9 +17,8 @@ with_and_without_pidfds!(
 const STALLED: Option<i32> = Some(124);
 
 fn a_run_without_output_is_dumped_and_fails_as_stalled(pidfds: Pidfds) {
-    // One waits in the kernel, one is stopped, one runs and one is a shell that waits for what it started.
-    let script =
-        "case $RANK in 0) exec sleep 600 ;; 1) kill -STOP $$ ;; 2) while :; do :; done ;; 3) sleep 600; true ;; esac";
+    // One has said something and waits in the kernel, one is stopped, one runs and one is a shell that waits for what it started.
+    let script = "case $RANK in 0) echo step 7; exec sleep 600 ;; 1) kill -STOP $$ ;; 2) while :; do :; done ;; 3) sleep 600; true ;; esac";
     let mut group =
         Group::start(pidfds, 4, &["-r", "3", "--role", "trainer", "--stall-timeout", "0.7"], Script::Shell(script));
     let output = group.end();
@@ -38,6 +37,7 @@ fn a_run_without_output_is_dumped_and_fails_as_stalled(pidfds: Pidfds) {
     assert!(row("1", "sh").contains(" stopped "), "{text}");
     assert!(row("2", "sh").contains(" running "), "{text}");
     assert!(row("3", "sh").contains(" sleeping ") && row("3", "sleep").contains(" sleeping "), "{text}");
+    assert!(text.contains("\n\nLast lines of rank 0 (stdout):\n  step 7\n"), "{text}");
     assert!(!text.contains("SIGABRT"), "nobody is blamed for what rankrun sent: {text}");
 }
 
@@ -105,4 +105,9 @@ fn a_python_worker_writes_its_stacks_by_faulthandler() {
     assert_eq!(output.code, STALLED, "{output}");
     let stderr = std::fs::read_to_string(dir.path().join("latest/attempt_0/0/stderr.log")).unwrap();
     assert!(stderr.contains("wait_for_rank_7"), "{stderr}");
+    let report = output.stderr_text();
+    assert!(
+        report.contains("\nLast lines of rank 0 (stderr):\n") && report.contains("in wait_for_rank_7\n"),
+        "{report}"
+    );
 }

@@ -25,6 +25,7 @@ mod restarts;
 mod result;
 mod run;
 mod run_status;
+mod stall_report;
 mod status_line;
 mod topology;
 mod torchrun_args;

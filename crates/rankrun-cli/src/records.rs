@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankrun::{DumpStep, Signal, Stall, StallPolicy, StartError, StartProcessesError, env};
+use rankrun::{DumpStep, Signal, StallPolicy, StartError, StartProcessesError, env};
 use rankrun_launcher::{
     Attempt, Decision, EventFeed, EventLog, EventLogError, EventTarget, Observer, RecordState, Recorder,
     RunDescription, RunEnd, Started,
@@ -121,13 +121,3 @@ impl RecordArgs {
 /// What is said when the watch for stalls cannot see what workers write.
 pub(crate) const BLIND_WATCH: &str = "--stall-timeout sees no output, because none goes to files (see --redirects and --tee): it begins with the first \
      heartbeat (RANKRUN_HEARTBEAT_FILE)";
-
-/// The report of a run that stalled.
-pub(crate) fn stall_report(role: &str, host: &str, stall: &Stall) -> String {
-    let quiet = (stall.quiet.as_secs_f64() * 10.0).round() / 10.0;
-    let role = role.escape_debug();
-    format!(
-        "{role} FAILED on {host}: stalled: no output for {quiet} s\n\n\
-         No worker wrote captured output, or touched its heartbeat file, for that long. What they did then:\n{stall}"
-    )
-}

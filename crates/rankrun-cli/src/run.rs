@@ -16,7 +16,8 @@ use crate::console::{self, say};
 use crate::exit_code;
 use crate::places;
 use crate::plan::Plan;
-use crate::records::{self, Records, stall_report};
+use crate::records::{self, Records};
+use crate::stall_report::{Tail, stall_report};
 use crate::status_line;
 
 /// Runs the group, again if need be, and returns the exit code.
@@ -207,8 +208,18 @@ fn warn(plan: &rankrun_launcher::Plan, result: &RunProcsResult) {
         say(&format!("process {pid} ({name}), which a worker had started, is still there after SIGKILL"));
     }
     if let Some(stall) = &result.stall {
-        console::print(&stall_report(plan.role(), &host_name(), stall));
+        console::print(&stall_report(plan.role(), &host_name(), stall, &tails(plan.topology(), result)));
     }
+}
+
+/// What the workers had written last whose failures are not reported with it.
+fn tails<'a>(topology: &Topology, result: &'a RunProcsResult) -> Vec<Tail<'a>> {
+    let told = |local_rank: &usize| result.failures.contains_key(local_rank);
+    let workers = result.workers.iter().filter(|(local_rank, _)| !told(local_rank));
+    let tails = workers.filter_map(|(local_rank, worker)| {
+        Some(Tail { rank: topology.rank(local_rank), stream: worker.tail_stream?, lines: &worker.tail })
+    });
+    tails.collect()
 }
 
 /// Tells what became of the run and returns the exit code that says the same.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rankrun_errors::ProcessFailure;
 use rankrun_functions::{Function, ReturnValue, ReturnValueError};
+use rankrun_logs::SinkId;
 use rankrun_types::{ExitKind, PerRank};
 
 use crate::machine::Life;
@@ -108,6 +109,8 @@ pub struct WorkerReport {
     /// Its last lines, of its standard error or, where that has none, its standard output, if they were captured; empty
     /// after a success of the group.
     pub tail: Vec<String>,
+    /// The stream that they are of.
+    pub tail_stream: Option<SinkId>,
 }
 
 /// A worker's return value cannot be had.
@@ -164,6 +167,7 @@ impl RunProcsResult {
             system_time: Duration::ZERO,
             peak_memory: 0,
             tail: Vec::new(),
+            tail_stream: None,
         };
         Self {
             state: RunState::Unknown,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rankrun_errors::{ObservedExit, ProcessFailure};
+use rankrun_errors::{ObservedExit, ProcessFailure, excerpt};
 use rankrun_functions::{NoReturnValue, ReturnValue};
-use rankrun_logs::{LogsDest, Unsaved, last_lines};
+use rankrun_logs::{LogsDest, SinkId, Unsaved, last_lines};
 use rankrun_process::{Exit, Usage};
 use rankrun_types::{ExitKind, PerRank, Signal};
 
@@ -16,6 +16,9 @@ use crate::outcome::{Cause, RunProcsResult, RunState, StopReason, WorkerReport, 
 
 /// How many of a worker's last lines are kept.
 const TAIL_LINES: usize = 10;
+
+/// How many are looked at for the one that says most, as runtimes print stacks after it.
+const LOOKED_AT: usize = 200;
 
 /// What was seen of one worker.
 #[derive(Debug, Clone, Default)]
@@ -41,10 +44,21 @@ pub(crate) struct Logs<'a> {
 
 impl Logs<'_> {
     fn last_lines(&self, path: &Path) -> Vec<String> {
-        match self.unsaved {
-            Some(unsaved) => unsaved.last_lines(path, TAIL_LINES),
-            None => last_lines(path, TAIL_LINES),
-        }
+        let lines = match self.unsaved {
+            Some(unsaved) => unsaved.last_lines(path, LOOKED_AT),
+            None => last_lines(path, LOOKED_AT),
+        };
+        excerpt(lines, TAIL_LINES)
+    }
+
+    /// The last lines of a worker and the stream they are of: its stderr or, where nothing of that is to be had, its stdout.
+    fn tail(&self, local_rank: usize) -> Option<(SinkId, Vec<String>)> {
+        let files = [(SinkId::Stderr, &self.dest.stderrs), (SinkId::Stdout, &self.dest.stdouts)];
+        let read = |(stream, paths): (SinkId, &PerRank<Option<PathBuf>>)| {
+            Some((stream, self.last_lines(&captured(&paths[local_rank])?)))
+        };
+        let says_anything = |(_, lines): &(_, Vec<String>)| lines.iter().any(|line| !line.trim().is_empty());
+        files.into_iter().filter_map(read).find(says_anything)
     }
 }
 
@@ -94,6 +108,7 @@ pub(crate) fn result<'a>(
             system_time: usage.system,
             peak_memory: usage.peak_memory,
             tail: Vec::new(),
+            tail_stream: None,
         }
     });
     let state = state(machine.reason(), !failures.is_empty());
@@ -148,14 +163,13 @@ fn with_tails(
 ) -> PerRank<WorkerReport> {
     workers.map(|local_rank, worker| {
         let mut worker = worker.clone();
-        let read = || {
-            let (stdouts, stderrs) = (&logs.dest.stdouts, &logs.dest.stderrs);
-            let streams = [&stderrs[local_rank], &stdouts[local_rank]].into_iter().filter_map(captured);
-            streams.map(|path| logs.last_lines(&path)).find(|lines| !lines.is_empty())
-        };
         if worker.pid.is_some() {
-            let known = failures.get(&local_rank).map(|failure| failure.stderr_tail.clone());
-            worker.tail = known.filter(|lines| !lines.is_empty()).or_else(read).unwrap_or_default();
+            let known = failures.get(&local_rank).and_then(|failure| {
+                let streams = [(SinkId::Stderr, &failure.stderr_tail), (SinkId::Stdout, &failure.stdout_tail)];
+                streams.into_iter().find(|(_, lines)| !lines.is_empty())
+            });
+            let tail = known.map(|(stream, lines)| (stream, lines.clone())).or_else(|| logs.tail(local_rank));
+            (worker.tail_stream, worker.tail) = tail.map_or((None, Vec::new()), |(stream, tail)| (Some(stream), tail));
         }
         worker
     })
@@ -171,13 +185,17 @@ fn may_be_out_of_memory(exit: ExitKind) -> bool {
     exit.signal() == Some(Signal::KILL) || exit == ExitKind::Code(128 + Signal::KILL.as_raw())
 }
 
-/// Adds where the worker's output is, and its last words where its standard error was captured.
+/// Adds where the worker's output is, and its last lines.
 fn with_logs(mut failure: ProcessFailure, local_rank: usize, logs: &Logs<'_>) -> ProcessFailure {
     let (stdout, stderr) = (captured(&logs.dest.stdouts[local_rank]), captured(&logs.dest.stderrs[local_rank]));
-    if let Some(path) = &stderr {
+    if stderr.is_some() {
         failure.stderr_captured = true;
         failure.stderr_incomplete = logs.incomplete;
-        failure.stderr_tail = logs.last_lines(path);
+    }
+    match logs.tail(local_rank) {
+        Some((SinkId::Stderr, lines)) => failure.stderr_tail = lines,
+        Some((SinkId::Stdout, lines)) => failure.stdout_tail = lines,
+        None => {}
     }
     // A path to a file that is gone helps nobody.
     failure.log_files = stdout.into_iter().chain(stderr).filter(|path| path.try_exists().unwrap_or(true)).collect();

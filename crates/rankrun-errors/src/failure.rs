@@ -83,8 +83,10 @@ pub struct ProcessFailure {
     pub ran: Option<Duration>,
     /// Whether it was the launcher that ended it, after it had recorded its failure.
     pub stopped: bool,
-    /// The last lines of its stderr, where they were captured; filled in by the launcher.
+    /// The last lines of its stderr, where they were captured, in an [`excerpt`](crate::excerpt); filled in by the launcher.
     pub stderr_tail: Vec<String>,
+    /// The same of its stdout, where its stderr was not captured or has nothing in it; filled in by the launcher.
+    pub stdout_tail: Vec<String>,
     /// The files that have all it wrote, stdout before stderr; filled in by the launcher.
     pub log_files: Vec<PathBuf>,
     /// Whether its stderr was captured, so that an empty tail means that it wrote nothing, unless
@@ -185,6 +187,7 @@ impl ProcessFailure {
             ran: observed.started_at.and_then(|started| observed.ended_at.duration_since(started).ok()),
             stopped: observed.stopped_at.is_some(),
             stderr_tail: Vec::new(),
+            stdout_tail: Vec::new(),
             log_files: Vec::new(),
             stderr_captured: false,
             stderr_incomplete: false,
@@ -256,6 +259,13 @@ impl ProcessFailure {
         };
         let message = self.note.as_deref().or_else(recorded)?.trim();
         (!message.is_empty() && message != exit_message(self.exit, self.pid)).then_some(message)
+    }
+
+    /// Its last lines and the name of the stream that they are of; none if there are none.
+    pub(crate) fn tail(&self) -> Option<(&'static str, &[String])> {
+        let streams = [("stderr", &self.stderr_tail), ("stdout", &self.stdout_tail)];
+        let (name, lines) = streams.into_iter().find(|(_, lines)| lines.iter().any(|line| !line.trim().is_empty()))?;
+        Some((name, lines))
     }
 
     /// What counts for the order of failures, for the worker of this rank.

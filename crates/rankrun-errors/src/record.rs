@@ -210,7 +210,8 @@ pub fn record_child_failure(
             done => return done,
         }
     }
-    let stack = failure.traceback().map_or_else(|| failure.stderr_tail.join("\n"), str::to_owned);
+    let tail = || failure.tail().map_or(String::new(), |(_, lines)| lines.join("\n"));
+    let stack = failure.traceback().map_or_else(tail, str::to_owned);
     let record = ErrorRecord::new(&failure.message).with_callstack(stack).with_pid(failure.pid);
     Ok(handler.write_record(&record.with_error_code(failure.exitcode))?)
 }

@@ -10,6 +10,7 @@ use crate::child_failed::{ChildFailedError, RankFailure};
 use crate::escape;
 use crate::failure::{BEFORE_THAT, ProcessFailure};
 use crate::groups::{Group, group_equal};
+use crate::last_words::{LastWords, last_words};
 use crate::reason::{MemoryKills, usual_meaning};
 use crate::root_cause::FailureKind;
 use crate::time::local_milliseconds;
@@ -96,8 +97,11 @@ impl<'a> Report<'a> {
             write!(f, ": {}", escape::first_line(message, SHORT_MESSAGE))?;
         } else if is_out_of_memory(failure) {
             f.write_str(": probably out of memory")?;
-        } else if let (ExitKind::Code(_), Some(last)) = (failure.exit, last_words(failure)) {
-            write!(f, ", last on stderr: {}", escape::first_line(last, SHORT_MESSAGE))?;
+        } else if let Some((stream, last)) = last_of(failure)
+            // Of a signal, only a runtime's report is sure to have to do with it.
+            && (last.is_report || matches!(failure.exit, ExitKind::Code(_)))
+        {
+            write!(f, ", last on {stream}: {}", escape::first_line(&last.text, SHORT_MESSAGE))?;
         }
         f.write_str(if self.color { PLAIN } else { "" })
     }
@@ -132,7 +136,7 @@ impl<'a> Report<'a> {
         self.reason(f, failure)
     }
 
-    /// Message, traceback, last lines of stderr: whatever of them there is, or how to get them.
+    /// Message, traceback, last lines: whatever of them there is, or how to get them.
     fn reason(&self, f: &mut impl Write, failure: &ProcessFailure) -> fmt::Result {
         let message = failure.own_message();
         let traceback = failure.traceback();
@@ -147,8 +151,11 @@ impl<'a> Report<'a> {
                 return Ok(());
             }
         }
-        if !failure.stderr_tail.is_empty() {
-            return block(f, "last lines of stderr", &failure.stderr_tail.join("\n"));
+        if let Some((stream, lines)) = failure.tail() {
+            block(f, &format!("last lines of {stream}"), &lines.join("\n"))?;
+            if stream == "stderr" {
+                return Ok(());
+            }
         }
         if message.is_none() && traceback.is_none() {
             block(f, "hint", &hint(failure))?;
@@ -204,8 +211,8 @@ impl<'a> Report<'a> {
         write!(f, "\n    {first_at} {}", self.time(failure))?;
         if failure.error_file.is_some() {
             write!(f, ", error file{of}: {}", error_file(failure))?;
-        } else if let Some(last) = last_words(failure) {
-            write!(f, ", last line of stderr{of}: {}", escape::first_line(last, SHORT_MESSAGE))?;
+        } else if let Some((stream, last)) = last_of(failure) {
+            write!(f, ", last line of {stream}{of}: {}", escape::first_line(&last.text, SHORT_MESSAGE))?;
         }
         Ok(())
     }
@@ -243,9 +250,10 @@ fn exit_code(failure: &ProcessFailure) -> String {
     }
 }
 
-/// The last line of stderr that says anything.
-fn last_words(failure: &ProcessFailure) -> Option<&str> {
-    failure.stderr_tail.iter().rev().map(String::as_str).find(|line| !line.trim().is_empty())
+/// What says most of its last lines, and the stream they are of.
+fn last_of(failure: &ProcessFailure) -> Option<(&'static str, LastWords)> {
+    let (stream, lines) = failure.tail()?;
+    Some((stream, last_words(lines)?))
 }
 
 /// What is missing for a reason, and how to have it next time.

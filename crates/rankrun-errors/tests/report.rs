@@ -258,6 +258,50 @@ fn one_failure_with_captured_stderr_shows_its_last_lines() {
 }
 
 #[test]
+fn without_stderr_the_last_lines_of_stdout_are_shown_as_such() {
+    let mut failed = without_file(0, ExitKind::Code(3), 0);
+    failed.stdout_tail = vec!["step 7".to_owned(), "no GPU".to_owned()];
+    check(
+        &trainer([failed.clone()]),
+        &expect![[r#"
+            trainer FAILED: rank 0 (local rank 0, pid 4241) on node-3: exit code 3, last on stdout: no GPU
+
+            Root cause (first observed failure):
+              time:       T+0.000s
+              host:       node-3
+              rank:       0 (local rank 0, role trainer)
+              exit code:  3, pid 4241
+              error file: none
+              last lines of stdout:
+                step 7
+                no GPU
+              hint:
+                no error file and no captured stderr, so the reason is not known.
+                To get it next time, run the worker's main function under `record` (in Rust
+                rankrun's, in Python that of torch.distributed.elastic.multiprocessing.errors),
+                or keep its stderr with --tee 3 or --redirects 3."#]],
+    );
+    (failed.stderr_captured, failed.stderr_tail) = (true, vec![String::new()]);
+    assert!(trainer([failed.clone()]).to_string().contains("last on stdout: no GPU\n"), "nothing but a blank line");
+    failed.stderr_tail = vec!["no disk".to_owned()];
+    let text = trainer([failed]).to_string();
+    assert!(text.contains("last on stderr: no disk\n") && !text.contains("no GPU"), "{text}");
+}
+
+#[test]
+fn what_a_runtime_says_before_a_stack_is_in_the_headline_whatever_ended_the_worker() {
+    let lines = ["thread 'main' (9) panicked at a.rs:3:5:", "no GPU", "note: run with `RUST_BACKTRACE=1` to see"];
+    for (exit, how) in [(ExitKind::Code(101), "exit code 101"), (signal(Signal::ABRT), "signal 6 (SIGABRT)")] {
+        let mut failed = without_file(0, exit, 0);
+        failed.stderr_tail = lines.map(str::to_owned).to_vec();
+        let report = trainer([failed]).to_string();
+        let first = report.lines().next().unwrap();
+        assert!(first.ends_with(&format!(": {how}, last on stderr: panicked at a.rs:3:5: no GPU")), "{report}");
+        assert!(report.ends_with(&lines.join("\n    ")), "{report}");
+    }
+}
+
+#[test]
 fn the_facts_of_the_report_of_torch_are_all_there() {
     let text = include_str!("error_files/torch_exception.json");
     let mut stopped = without_file(0, signal(Signal::TERM), 6000);

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::sparse::data_from;
 
-/// How much of a file's end is looked at.
-const WINDOW: u64 = 16 * 1024;
+/// How much of a file's end is looked at: enough for a reason and a stack after it.
+const WINDOW: u64 = 64 * 1024;
 
 /// How many characters of a line are given.
 const LINE: usize = 1000;
@@ -15,7 +15,7 @@ const LINE: usize = 1000;
 /// The last lines of a file, at most `count`, oldest first; none if it cannot be read or is empty.
 ///
 /// Of a line over 1,000 characters the end is given, after `...`; of a progress bar its last state; of a file, only the
-/// last 16 KiB are looked at. Bytes that are not UTF-8 become U+FFFD; other control characters are left as they are.
+/// last 64 KiB are looked at. Bytes that are not UTF-8 become U+FFFD; other control characters are left as they are.
 ///
 /// ```
 /// let dir = tempfile::tempdir()?;

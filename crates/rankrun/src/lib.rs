@@ -100,7 +100,7 @@ pub use rankrun_functions::{
 };
 pub use rankrun_logs::{
     ColorChoice, Consoles, DefaultLogsSpecs, Env, LineFilter, LineFilterError, LogSize, LogsDest, LogsError, LogsSpecs,
-    ParseLogSizeError, ParsePrefixError, PrefixTemplate, Progress,
+    ParseLogSizeError, ParsePrefixError, PrefixTemplate, Progress, SinkId,
 };
 pub use rankrun_process::{CpuSet, HandoverError, Limit, NumaBinding, NumaError, Orphans, Resource, WatchError};
 pub use rankrun_redirects::{

@@ -182,7 +182,9 @@ impl JobFailure {
         if let Some(traceback) = &worker.traceback {
             indented(f, "traceback:", traceback)?;
         } else if !worker.tail.is_empty() {
-            indented(f, "last lines:", &worker.tail.join("\n"))?;
+            let stream =
+                worker.tail_stream.as_deref().map_or(String::new(), |stream| format!(" of {}", escape_line(stream)));
+            indented(f, &format!("last lines{stream}:"), &worker.tail.join("\n"))?;
         }
         Ok(())
     }

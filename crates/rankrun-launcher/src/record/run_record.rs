@@ -125,6 +125,9 @@ pub struct WorkerRecord {
     /// Its last lines, of its stderr or, where that has none, its stdout, if they were captured and the run did not succeed.
     #[serde(default)]
     pub tail: Vec<String>,
+    /// The stream that they are of: `stderr` or `stdout`; `None` if there are none.
+    #[serde(default)]
+    pub tail_stream: Option<String>,
     /// CPU time in its own code, in seconds, with that of children it waited for.
     #[serde(default)]
     pub user_seconds: f64,
