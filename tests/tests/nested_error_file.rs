@@ -55,6 +55,49 @@ fn the_launcher_above_names_its_rank_and_the_cause_below() {
 }
 
 #[test]
+fn what_a_launcher_fails_of_itself_goes_up_with_its_exit_code() {
+    let inner = binary("rankrun-cli", "rankrun");
+    let stall = ["--stall-timeout", "0.3", "-r", "3", "sh", "-c", "echo step 7; exec sleep 600"];
+    for (code, args, reason, detail) in [
+        (127, &["no-such-program"][..], "no-such-program", ""),
+        (126, &["/"], "`/`", ""),
+        (2, &["--log-dir", "/proc/x", "true"], "/proc/x", ""),
+        (2, &["--no-such-option", "true"], "--no-such-option", ""),
+        (2, &["--chdir", "/no/such/place", "true"], "/no/such/place", ""),
+        (2, &["--nnodes", "x", "true"], "--nnodes", ""),
+        (124, &stall, "stalled: no output for 0.", "Last lines of rank 0 (stdout):\n      step 7\n"),
+    ] {
+        // By itself, and below a shell.
+        for script in [r#"exec "$@""#, r#""$@"; exit $?"#] {
+            let launcher = Launcher::rankrun().args(["--role", "outer", "-r", "3", "sh", "-c", script, "sh"]);
+            let output = launcher.arg(&inner).args(args).run_with_timeout(LIMIT);
+            let report = output.stderr_text();
+            assert_eq!(output.code, Some(code), "{output}");
+            let outer = report.lines().find(|line| line.starts_with("outer FAILED: ")).unwrap();
+            let (_, message) = outer.split_once(&format!("exit code {code}: ")).unwrap();
+            assert!(message.contains(reason) && !message.contains("last on"), "{report}");
+            assert!(report.contains(detail) && !report.contains("inside it:"), "{report}");
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("error.json");
+    let launcher = Launcher::rankrun().env("TORCHELASTIC_ERROR_FILE", &path);
+    assert_eq!(launcher.arg("no-such-program").run_with_timeout(LIMIT).code, Some(127));
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(r#""errorCode":127"#) && text.contains("no-such-program"), "{text}");
+}
+
+#[test]
+fn a_launcher_that_only_shows_something_leaves_no_error_file() {
+    let dir = tempfile::tempdir().unwrap();
+    for (code, args) in [(0, &["--help"][..]), (2, &["logs", "--no-such-option"]), (2, &["result", "/no/such/run"])] {
+        let launcher = Launcher::rankrun().env("TORCHELASTIC_ERROR_FILE", dir.path().join("error.json"));
+        assert_eq!(launcher.args(args).run_with_timeout(LIMIT).code, Some(code), "{args:?}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{args:?}");
+    }
+}
+
+#[test]
 fn a_run_that_ends_well_leaves_no_error_file() {
     let dir = tempfile::tempdir().unwrap();
     let launcher = Launcher::rankrun().env("TORCHELASTIC_ERROR_FILE", dir.path().join("error.json"));

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod above;
 mod args;
 mod completions;
 mod console;
@@ -59,12 +60,20 @@ fn launch(command_line: Vec<OsString>) -> u8 {
     }
     let args = match args::parse(command_line, std::env::vars_os()) {
         Ok(args) => args,
-        Err(stop) => return not_run(&stop),
+        Err(stop) => {
+            if let usage::Stop::Usage(line) = &stop {
+                above::tell(exit_code::USAGE, line, "");
+            }
+            return not_run(&stop);
+        }
     };
     let plan = match plan::resolve(&args, &plan::Surroundings::of_this_process()) {
         Ok(plan) => plan,
         Err(error) => {
             console::say(&error.to_string());
+            if !args.dry_run {
+                above::tell(error.exit_code(), &error.to_string(), "");
+            }
             return error.exit_code();
         }
     };

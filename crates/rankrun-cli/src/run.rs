@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rankrun::crates::errors::{get_error_handler, record_child_failure};
 use rankrun::{
     Cause, ChildFailedError, DefaultLogsSpecs, Limit, Orphans, Placement, ProcessFailure, Resource, RunProcsResult,
-    RunState, Signal, StartProcessesError, WorkerGroup,
+    RunState, Signal, Stall, StartProcessesError, WorkerGroup,
 };
 use rankrun_launcher::{
     Attempt, Decision, EventFeed, Observer, Outcome, RecordState, RunEnd, Started, Topology, Verdict,
 };
 
 use crate::console::{self, say};
-use crate::exit_code;
 use crate::places;
 use crate::plan::Plan;
 use crate::records::{self, Records};
-use crate::stall_report::{Tail, stall_report};
+use crate::stall_report::{self, Tail, stall_report};
 use crate::status_line;
+use crate::{above, exit_code};
 
 /// Runs the group, again if need be, and returns the exit code.
 pub(crate) fn run(plan: Plan) -> u8 {
@@ -30,16 +30,15 @@ pub(crate) fn run(plan: Plan) -> u8 {
     }
     // All workers have the same.
     if let Err(refused) = places::chdir(plan.placements[0].current_dir.as_deref()) {
-        say(&refused.to_string());
-        return exit_code::USAGE;
+        return above::failed(exit_code::USAGE, &refused.to_string());
     }
     let (log_dir, color) = (plan.log_dir.clone(), plan.output.colors_stderr());
     let records = match Records::open(&plan) {
         Ok(records) => records,
         Err(error) => {
             let refused = places::events(&error);
-            say(&refused.as_ref().map_or_else(|| error.to_string(), ToString::to_string));
-            return if refused.is_some() { exit_code::USAGE } else { exit_code::LAUNCHER_FAILED };
+            let code = if refused.is_some() { exit_code::USAGE } else { exit_code::LAUNCHER_FAILED };
+            return above::failed(code, &refused.map_or_else(|| error.to_string(), |refused| refused.to_string()));
         }
     };
     let launch = shaped(plan, records.feed());
@@ -63,6 +62,9 @@ pub(crate) fn run(plan: Plan) -> u8 {
             };
             let mut end = records::not_started(&error.source, code);
             end.error = refused.map(|refused| refused.to_string()).or(end.error);
+            if let (Some(RecordState::Failed), Some(message)) = (end.state, &end.error) {
+                above::tell(code, message, "");
+            }
             // What failed before has its files.
             (code, end, !error.attempts.is_empty(), error.watch)
         }
@@ -208,8 +210,12 @@ fn warn(plan: &rankrun_launcher::Plan, result: &RunProcsResult) {
         say(&format!("process {pid} ({name}), which a worker had started, is still there after SIGKILL"));
     }
     if let Some(stall) = &result.stall {
-        console::print(&stall_report(plan.role(), &host_name(), stall, &tails(plan.topology(), result)));
+        console::print(&stalled(plan, result, stall));
     }
+}
+
+fn stalled(plan: &rankrun_launcher::Plan, result: &RunProcsResult, stall: &Stall) -> String {
+    stall_report(plan.role(), &host_name(), stall, &tails(plan.topology(), result))
 }
 
 /// What the workers had written last whose failures are not reported with it.
@@ -243,7 +249,12 @@ fn failures(topology: &Topology, result: &RunProcsResult) -> BTreeMap<usize, Pro
 fn report_attempt(plan: &rankrun_launcher::Plan, result: &RunProcsResult, signal: Option<Signal>, color: bool) -> u8 {
     match result.state {
         // A worker that had recorded its failure before is the reason, and is reported below.
-        RunState::Failed if result.stall.is_some() && result.failures.is_empty() => exit_code::STALLED,
+        RunState::Failed if result.stall.is_some() && result.failures.is_empty() => {
+            if let Some(stall) = &result.stall {
+                above::tell(exit_code::STALLED, &stall_report::message(stall), &stalled(plan, result, stall));
+            }
+            exit_code::STALLED
+        }
         RunState::Succeeded => exit_code::SUCCESS,
         RunState::Stopped => match signal {
             Some(signal) => {
@@ -267,14 +278,11 @@ fn report_attempt(plan: &rankrun_launcher::Plan, result: &RunProcsResult, signal
                 // How it ended tells of rankrun's own signal then, not of its failure.
                 if failure.stopped { exit_code::FAILED_BEFORE_STOP } else { failure.exit.shell_code() }
             }
-            Err(error) => {
-                say(&error.to_string());
-                exit_code::LAUNCHER_FAILED
-            }
+            Err(error) => above::failed(exit_code::LAUNCHER_FAILED, &error.to_string()),
         },
         _ => {
-            say("the supervision of the workers broke; what became of them is not known");
-            exit_code::LAUNCHER_FAILED
+            let message = "the supervision of the workers broke; what became of them is not known";
+            above::failed(exit_code::LAUNCHER_FAILED, message)
         }
     }
 }

@@ -120,7 +120,14 @@ const MAX_KEPT_WHOLE: usize = 512 << 10;
 fn with_error_code(rootcause: &ErrorFileData, error_code: i32) -> String {
     let whole = rootcause.raw.trim_start_matches('\u{feff}').trim();
     if rootcause.dialect == Dialect::Torch && whole.len() <= MAX_KEPT_WHOLE {
-        return object_with(whole, "message", |message| object_with(message, "errorCode", |_| error_code.to_string()));
+        return object_with(whole, "message", |message| {
+            let message = object_with(message, "errorCode", |_| error_code.to_string());
+            if !rootcause.own_error_code {
+                return message;
+            }
+            // From here on it is passed on.
+            object_with(&message, "extraInfo", |extra| object_with(extra, "own_error_code", |_| "false".to_owned()))
+        });
     }
     let time = rootcause.time.map(|time| time.unix_ns).or(rootcause.mtime_ns);
     let mut record = ErrorRecord::new(&rootcause.message).with_error_code(error_code);
@@ -216,6 +223,16 @@ mod tests {
         let data = overridden(text, -11);
         assert_eq!(data.error_code, Some(-11));
         assert!(data.raw.contains(r#""own": 1"#) && data.raw.contains(r#""timestamp": "7""#), "{}", data.raw);
+    }
+
+    #[test]
+    fn a_launchers_own_failure_is_one_that_was_passed_on_above_it() {
+        let record = ErrorRecord::new("no such program").with_own_error_code(127);
+        let data = parse_error_file(record.to_json().as_bytes()).unwrap();
+        assert_eq!((data.error_code, data.passed_on_code(), data.exit_code), (Some(127), None, Some(127)));
+        let data = overridden(&record.to_json(), 127);
+        assert_eq!((data.error_code, data.passed_on_code()), (Some(127), Some(127)));
+        assert_eq!((data.message.as_str(), data.pid), ("no such program", Some(std::process::id())));
     }
 
     #[test]

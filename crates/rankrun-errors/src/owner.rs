@@ -66,7 +66,7 @@ impl fmt::Display for NotTheCause {
 /// Whether a record, made at `recorded_ns`, tells of the end of this worker.
 pub(crate) fn judge(observed: &ObservedExit, data: &ErrorFileData, recorded_ns: i64) -> Result<(), NotTheCause> {
     let older_process = data.start_ticks.zip(observed.start_ticks).is_some_and(|(writer, worker)| writer < worker);
-    if let (true, Some(pid)) = (older_process && data.error_code.is_none(), data.pid) {
+    if let (true, Some(pid)) = (older_process && data.passed_on_code().is_none(), data.pid) {
         return Err(NotTheCause::OlderProcess { pid });
     }
     // The worker is known by its pid as long as it is there.
@@ -81,7 +81,7 @@ pub(crate) fn judge(observed: &ObservedExit, data: &ErrorFileData, recorded_ns: 
         return Err(NotTheCause::Older);
     }
     // A worker that is a launcher itself passes on what its own worker recorded, with that one's exit code.
-    if data.pid == Some(observed.pid) || data.error_code.is_some() {
+    if data.pid == Some(observed.pid) || data.passed_on_code().is_some() {
         return Ok(());
     }
     let lived_on = lived_on(observed, recorded_ns);
@@ -212,6 +212,7 @@ mod tests {
         let unknown = |second| record(None, None, second);
         let passed_on = |second| ErrorFileData { error_code: Some(-11), ..other(second) };
         let ends_with = |code| ErrorFileData { exit_code: Some(code), ..other(5) };
+        let failed_itself = |code| ErrorFileData { error_code: Some(code), own_error_code: true, ..ends_with(code) };
         let survives = |code| ErrorFileData { provisional: true, ..ends_with(code) };
         let code = ExitKind::Code;
         let table: Vec<(&str, bool, ErrorFileData, i64, ObservedExit)> = vec![
@@ -268,6 +269,21 @@ mod tests {
                 5,
                 worker(one, 9, false),
             ),
+            (
+                "by a launcher below a shell that failed itself",
+                true,
+                failed_itself(127),
+                5,
+                worker(code(127), 5, false),
+            ),
+            (
+                "by a launcher that was a helper and failed itself",
+                false,
+                failed_itself(2),
+                5,
+                worker(code(6), 5, false),
+            ),
+            ("by such a one, long before", false, failed_itself(1), 5, worker(one, 65, false)),
             ("of a panic that a wrapper's child may have survived", true, survives(101), 5, worker(code(4), 5, false)),
             ("by a helper, and a crash of the worker a little later", false, other(5), 5, worker(SEGV, 6, false)),
             ("by a helper, and a failure some seconds later", false, other(5), 5, worker(one, 9, false)),

@@ -299,7 +299,7 @@ fn error_file(failure: &ProcessFailure) -> String {
 
 /// The exit code of the worker's own worker, if the worker is a launcher that passed on its failure.
 fn passed_on_code(failure: &ProcessFailure) -> Option<i32> {
-    failure.error_file_data.as_ref()?.error_code
+    failure.error_file_data.as_ref()?.passed_on_code()
 }
 
 fn is_out_of_memory(failure: &ProcessFailure) -> bool {

@@ -57,7 +57,8 @@ pub struct ErrorFileData {
     pub traceback: Option<String>,
     /// The file's own time, if it gives one that can be understood.
     pub time: Option<ErrorTime>,
-    /// The exit code that a parent noted when it passed the file on; negative for a signal.
+    /// The exit code that a parent noted when it passed the file on; negative for a signal. See
+    /// [`own_error_code`](Self::own_error_code).
     pub error_code: Option<i32>,
     /// The process that wrote the record, as it sees itself; only rankrun's records have it.
     pub pid: Option<u32>,
@@ -66,6 +67,8 @@ pub struct ErrorFileData {
     pub start_ticks: Option<u64>,
     /// The exit code that the writer expected to end with, negative for a signal; only rankrun's records have it.
     pub exit_code: Option<i32>,
+    /// Whether the error code is that of the writer, a launcher that failed itself; only rankrun's records can be so.
+    pub own_error_code: bool,
     /// Whether it was written at a panic that its process may have survived: it may have ended of something else. Only
     /// rankrun's records can be so.
     pub provisional: bool,
@@ -75,6 +78,13 @@ pub struct ErrorFileData {
     pub raw: String,
     /// When the file was last written, in nanoseconds since the Unix epoch; `None` if it was not read from a file.
     pub mtime_ns: Option<i64>,
+}
+
+impl ErrorFileData {
+    /// The exit code of a child whose failure the writer passed on, if that is what it is.
+    pub(crate) fn passed_on_code(&self) -> Option<i32> {
+        self.error_code.filter(|_| !self.own_error_code)
+    }
 }
 
 /// Why an error file is of no use.
@@ -178,6 +188,7 @@ pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<ErrorFileData, UnusableErrorF
         pid: parsed.pid,
         start_ticks: parsed.start_ticks,
         exit_code: parsed.exit_code,
+        own_error_code: parsed.own_error_code,
         provisional: parsed.provisional,
         dialect: parsed.dialect,
         raw,
@@ -194,6 +205,7 @@ struct Parsed {
     pid: Option<u32>,
     start_ticks: Option<u64>,
     exit_code: Option<i32>,
+    own_error_code: bool,
     provisional: bool,
     dialect: Dialect,
 }
@@ -234,6 +246,7 @@ impl Parsed {
             pid: extra.pid.and_then(integer),
             start_ticks: extra.start_ticks.and_then(integer),
             exit_code: extra.exit_code.and_then(integer),
+            own_error_code: extra.own_error_code == Some("true"),
             provisional: extra.provisional == Some("true"),
             dialect,
         }
@@ -255,6 +268,7 @@ impl Parsed {
             pid: extra.pid.and_then(integer),
             start_ticks: extra.start_ticks.and_then(integer),
             exit_code: extra.exit_code.and_then(integer),
+            own_error_code: extra.own_error_code == Some("true"),
             provisional: extra.provisional == Some("true"),
             dialect: Dialect::Torch,
         })
@@ -294,6 +308,7 @@ struct Level<'a> {
     pid: Option<&'a str>,
     start_ticks: Option<&'a str>,
     exit_code: Option<&'a str>,
+    own_error_code: Option<&'a str>,
     provisional: Option<&'a str>,
 }
 
@@ -315,6 +330,7 @@ fn object(value: &str) -> Option<Level<'_>> {
             ("pid", &mut level.pid),
             ("start_ticks", &mut level.start_ticks),
             ("exit_code", &mut level.exit_code),
+            ("own_error_code", &mut level.own_error_code),
             ("provisional", &mut level.provisional),
         ];
         for (name, slot) in slots {

@@ -47,6 +47,8 @@ pub struct ErrorRecord {
     pub error_code: Option<i32>,
     /// The exit code that the process is about to end with, where it can be foreseen: negative for a signal.
     pub exit_code: Option<i32>,
+    /// Whether the error code is that of the process that writes it, not of a child whose failure it passes on.
+    pub own_error_code: bool,
     /// Whether the process may survive what it tells of, and end of something else.
     pub provisional: bool,
 }
@@ -63,6 +65,7 @@ impl ErrorRecord {
             start_ticks: own_start_ticks(),
             error_code: None,
             exit_code: None,
+            own_error_code: false,
             provisional: false,
         }
     }
@@ -113,6 +116,14 @@ impl ErrorRecord {
         Self { error_code: Some(error_code), ..self }
     }
 
+    /// The record of a launcher that failed itself, not of a worker's failure, and is about to end with this exit code.
+    ///
+    /// It stands in torch's field too, where who reads the file looks for it.
+    #[must_use]
+    pub fn with_own_error_code(self, exit_code: i32) -> Self {
+        Self { exit_code: Some(exit_code), error_code: Some(exit_code), own_error_code: true, ..self }
+    }
+
     /// The record of what the process may survive, such as a panic that may be caught.
     ///
     /// A launcher takes it for what came before the end, not for its reason. To be removed when it is survived.
@@ -122,7 +133,7 @@ impl ErrorRecord {
     }
 
     /// The JSON text of the record: torch's schema, plus `timestamp_ns`, `pid`, `start_ticks`, `exit_code`, and
-    /// `provisional` where it is so, in `extraInfo`.
+    /// `own_error_code` and `provisional` where it is so, in `extraInfo`.
     ///
     /// Mirrors what torch's `ErrorHandler.record_exception` writes, so that torch's `ProcessFailure` reads it.
     #[must_use]
@@ -138,6 +149,7 @@ impl ErrorRecord {
                     pid: self.pid,
                     start_ticks: self.start_ticks,
                     exit_code: self.exit_code,
+                    own_error_code: self.own_error_code,
                     provisional: self.provisional,
                 },
                 error_code: self.error_code,
@@ -172,6 +184,8 @@ struct ExtraInfo<'a> {
     start_ticks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    own_error_code: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     provisional: bool,
 }
