@@ -1,6 +1,23 @@
-//! Which part of a growing file can be freed now: [`Trim`], pure. Not here: freeing it (`sparse`).
+//! Which part of a growing file can be freed now, [`Trim`], and when to look again, [`next_look`]; pure. Not here: freeing
+//! it (`sparse`).
 
 use std::ops::Range;
+use std::time::Duration;
+
+/// The longest time between two looks at files that are being written to.
+pub(super) const SLOW: Duration = Duration::from_millis(20);
+/// The shortest one.
+pub(super) const FAST: Duration = Duration::from_millis(1);
+
+/// How long to wait before the next look at a file that has `grown` by so many bytes in the time since the last one: until
+/// it has grown by a quarter of `max` more, if it goes on so; from [`FAST`] to [`SLOW`].
+pub(super) fn next_look(grown: u64, since: Duration, max: u64) -> Duration {
+    let quarters = grown as f64 / (max as f64 / 4.0);
+    if quarters <= 1.0 {
+        return SLOW;
+    }
+    since.div_f64(quarters).clamp(FAST, SLOW)
+}
 
 /// What was freed of one file so far.
 #[derive(Debug, Clone, Default)]
@@ -42,6 +59,23 @@ mod tests {
         assert_eq!(trim.next(100_000 + 12_000, 100_000, 4096, u64::MAX), None);
         assert_eq!(trim.next(100_000 + 16_384, 100_000, 4096, u64::MAX), Some(0..16_384));
         assert_eq!(trim.next(100_000 + 16_385, 100_000, 4096, u64::MAX), None);
+    }
+
+    #[test]
+    fn the_faster_a_file_grows_the_sooner_it_is_looked_at_again() {
+        let ms = Duration::from_millis;
+        for (grown, since, next) in [
+            (0, ms(20), ms(20)),
+            (256 << 10, ms(20), ms(20)),
+            (512 << 10, ms(20), ms(10)),
+            (1 << 20, ms(8), ms(2)),
+            (1 << 20, ms(200), ms(20)),
+            (100 << 20, ms(20), ms(1)),
+            (u64::MAX, ms(20), ms(1)),
+            (1 << 20, Duration::ZERO, ms(1)),
+        ] {
+            assert_eq!(next_look(grown, since, 1 << 20), next, "{grown} bytes in {since:?}");
+        }
     }
 
     #[test]
