@@ -17,7 +17,7 @@ use crate::restarts::RestartArgs;
 use crate::status_line::StatusArgs;
 use crate::torchrun_args::{EntryArgs, SizeArgs, TakenArgs};
 use crate::usage::{self, Stop};
-use crate::values::{SignalList, parse_catchable, parse_seconds, parse_signals, parse_text};
+use crate::values::{SignalList, Typed, parse_catchable, parse_seconds, parse_signals, parse_text};
 use rankrun::{LogSize, Signal, StdSpec};
 
 /// Start N copies of a program, each with its rank, and report the first failure.
@@ -44,11 +44,11 @@ pub(crate) struct Args {
 
     /// Which streams go to files instead of here
     #[arg(short = 'r', long, value_name = "SPEC", default_value = "0", hide_default_value = true)]
-    pub(crate) redirects: StdSpec,
+    pub(crate) redirects: Typed<StdSpec>,
 
     /// Which streams go to files and are shown here line by line, with a prefix
     #[arg(short = 't', long, value_name = "SPEC", default_value = "0", hide_default_value = true)]
-    pub(crate) tee: StdSpec,
+    pub(crate) tee: Typed<StdSpec>,
 
     /// Where this run gets a directory for its log and error files [default: a temporary one]
     #[arg(long, value_name = "DIR")]
@@ -235,6 +235,11 @@ mod tests {
             (&["--stop-order", "random", "true"], &["--stop-order", "leader-then-group", "group"]),
             (&["--numa-binding", "tile", "true"], &["--numa-binding", "node", "core-complex"]),
             (&["--rlimit", "fds=3", "true"], &["--rlimit", "fds", "nofile"]),
+            (
+                &["--rlimit", "stack=1Q", "true"],
+                &["--rlimit", "'stack=1Q'", "bytes, also with k, M, G or T", "unlimited"],
+            ),
+            (&["--python", "", "x.py"], &["--python", "''", "such as python3"]),
             (&["--rlimit", "nofile=10:5", "true"], &["--rlimit", "nofile=10:5", "at most the hard one, 5"]),
             (&["--stdin", "-1", "true"], &["--stdin", "-1", "a local rank, from 0", "none"]),
             (&["--cpu-affinity", "0;;1", "true"], &["--cpu-affinity", "'0;;1'", "0-3,8"]),
@@ -253,7 +258,10 @@ mod tests {
             (&["--local-ranks-filter", "", "true"], &["--local-ranks-filter", "separated by commas"]),
             (&["--local-ranks-filter", "0,x", "true"], &["--local-ranks-filter", "'0,x'", "such as 0,1"]),
             (&["--duplicate-stdout-filters", "", "true"], &["--duplicate-stdout-filters", "one or more texts"]),
-            (&["--duplicate-stderr-filters", "a,", "true"], &["--duplicate-stderr-filters", "none of them empty"]),
+            (
+                &["--duplicate-stderr-filters", "a,", "true"],
+                &["--duplicate-stderr-filters", "'a,'", "none of them empty", "such as loss,error"],
+            ),
             (&["-m", "--no-python", "pkg"], &["'--module'", "'--no-python'"]),
             (&["-m", "--run-path", "/pkg"], &["'--module'", "'--run-path'"]),
             (&["--monitor-interval", "often", "true"], &["--monitor-interval", "'often'", "0 or more"]),

@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rankrun::crates::types::escape_os_str;
+
 use crate::torchrun_args::EntryArgs;
 
 /// The Python of who says nothing else.
@@ -26,7 +28,7 @@ pub(crate) struct Entry {
 pub(crate) enum EntryError {
     #[error("there is no PROGRAM to run")]
     NoProgram,
-    #[error("invalid value `{}` for PROGRAM with --run-path: expected an absolute path", .0.to_string_lossy().escape_debug())]
+    #[error("invalid value `{}` for PROGRAM with --run-path: expected an absolute path", escape_os_str(.0))]
     NotAbsolute(OsString),
 }
 

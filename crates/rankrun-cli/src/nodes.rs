@@ -4,12 +4,16 @@
 
 use std::str::FromStr;
 
+use rankrun::crates::types::escape_line;
 use rankrun_launcher::{MAX_NODES, STATIC_PORT, TopologyArgs, TopologyChoice};
 
 use crate::values::parse_text;
 
 /// torchrun's port of `--rdzv-backend c10d` where none is given.
 const C10D_PORT: u16 = 29400;
+
+/// The option that has the port, if it is this one.
+const ENDPOINT: &str = "--rdzv-endpoint";
 
 /// How many nodes there are, which one this is, and where they meet.
 #[derive(Debug, Default, clap::Args)]
@@ -88,15 +92,16 @@ pub(crate) enum NodesError {
     Elastic { least: usize, most: usize },
     #[error(
         "invalid value '{}' for '--rdzv-backend': expected static or c10d: rankrun has no other rendezvous (use --node-rank and \
-         --master-addr on each node, or torchrun)", .0.escape_debug()
+         --master-addr on each node, or torchrun)", escape_line(.0)
     )]
     Backend(String),
-    #[error("invalid value '{}' for '--rdzv-endpoint': expected HOST or HOST:PORT, such as node0:29500 or [::1]:29500", .0.escape_debug())]
+    #[error("invalid value '{}' for '--rdzv-endpoint': expected HOST or HOST:PORT, such as node0:29500 or [::1]:29500", escape_line(.0))]
     Endpoint(String),
     #[error(
-        "invalid value for '{option}': port 0 is another one on each of {nodes} nodes: expected a port from 1 to 65535"
+        "invalid value '{}' for '{option}': port 0 is another one on each of {nodes} nodes: expected a port from 1 to 65535",
+        escape_line(.value)
     )]
-    FreePort { option: &'static str, nodes: usize },
+    FreePort { option: &'static str, value: String, nodes: usize },
 }
 
 impl NodesArgs {
@@ -108,7 +113,8 @@ impl NodesArgs {
         };
         let (option, master_addr, port) = self.meeting()?;
         if let Some(nodes) = nodes.filter(|nodes| *nodes > 1 && port == Some(0)) {
-            return Err(NodesError::FreePort { option, nodes });
+            let value = self.rdzv_endpoint.clone().filter(|_| option == ENDPOINT).unwrap_or_else(|| "0".to_owned());
+            return Err(NodesError::FreePort { option, value, nodes });
         }
         let own = self.local_addr.clone().filter(|_| nodes == Some(1));
         Ok(TopologyArgs {
@@ -139,7 +145,7 @@ impl NodesArgs {
             None => Ok(master),
             Some(text) => {
                 let (host, port) = endpoint(text)?;
-                Ok(("--rdzv-endpoint", Some(host), Some(port.unwrap_or(usual))))
+                Ok((ENDPOINT, Some(host), Some(port.unwrap_or(usual))))
             }
         }
     }
@@ -260,14 +266,18 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_refused_in_one_sentence() {
         type Change = fn(&mut NodesArgs);
-        let cases: [(Change, &[&str]); 5] = [
+        let cases: [(Change, &[&str]); 6] = [
             (|args| args.nnodes = nnodes("1:4"), &["'--nnodes'", "1:4", "fixed number", "torchrun"]),
             (|args| args.rdzv_backend = Some("etcd".to_owned()), &["'--rdzv-backend'", "'etcd'", "static or c10d"]),
             (|args| args.rdzv_endpoint = Some("host:port".to_owned()), &["'host:port'", "HOST:PORT"]),
             (|args| args.rdzv_endpoint = Some("[::1".to_owned()), &["'[::1'", "[::1]:29500"]),
             (
                 |args| (args.nnodes, args.master_port) = (nnodes("2"), Some(0)),
-                &["'--master-port'", "port 0", "1 to 65535"],
+                &["'0' for '--master-port'", "port 0", "1 to 65535"],
+            ),
+            (
+                |args| (args.nnodes, args.rdzv_endpoint) = (nnodes("2"), Some("host:0".to_owned())),
+                &["'host:0' for '--rdzv-endpoint'", "port 0", "1 to 65535"],
             ),
         ];
         for (change, words) in cases {

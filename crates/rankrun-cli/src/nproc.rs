@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use rankrun::crates::process::CpuSet;
-use rankrun::crates::types::MAX_LOCAL_RANK;
+use rankrun::crates::types::{MAX_LOCAL_RANK, escape_os_str};
 
 /// The value of `--nproc-per-node`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +39,11 @@ pub(crate) struct Hardware {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NprocError {
     #[error(
-        "invalid value for '--nproc-per-node': there is no GPU on this host ({looked_at}): expected a number, auto or cpu"
+        "invalid value 'gpu' for '--nproc-per-node': there is no GPU on this host ({looked_at}): expected a number, auto or cpu"
     )]
     NoGpu { looked_at: String },
-    #[error("invalid value for '--nproc-per-node': {found} found: expected a number from 1 to {most}", most = MAX_LOCAL_RANK + 1)]
-    TooMany { found: usize },
+    #[error("invalid value '{value}' for '--nproc-per-node': {found} found: expected a number from 1 to {most}", most = MAX_LOCAL_RANK + 1)]
+    TooMany { value: &'static str, found: usize },
 }
 
 impl FromStr for NprocPerNode {
@@ -66,19 +66,20 @@ impl FromStr for NprocPerNode {
 impl NprocPerNode {
     /// The number of workers on this host.
     pub(crate) fn count(self, hardware: &Hardware) -> Result<usize, NprocError> {
-        let count = match self {
-            Self::Count(count) => count,
-            Self::Cpu => (hardware.cpus)(),
+        let (value, count) = match self {
+            // As many as there may be: it was parsed so.
+            Self::Count(count) => return Ok(count),
+            Self::Cpu => ("cpu", (hardware.cpus)()),
             Self::Auto => match hardware.gpus() {
-                0 => (hardware.cpus)(),
-                gpus => gpus,
+                0 => ("auto", (hardware.cpus)()),
+                gpus => ("auto", gpus),
             },
             Self::Gpu => match hardware.gpus() {
                 0 => return Err(NprocError::NoGpu { looked_at: hardware.gpu_source() }),
-                gpus => gpus,
+                gpus => ("gpu", gpus),
             },
         };
-        if count > MAX_LOCAL_RANK + 1 { Err(NprocError::TooMany { found: count }) } else { Ok(count) }
+        if count > MAX_LOCAL_RANK + 1 { Err(NprocError::TooMany { value, found: count }) } else { Ok(count) }
     }
 }
 
@@ -112,7 +113,7 @@ impl Hardware {
     /// Where [`gpus`](Self::gpus) looked, for a message.
     fn gpu_source(&self) -> String {
         match &self.visible_gpus {
-            Some(list) => format!("CUDA_VISIBLE_DEVICES is `{}`", list.to_string_lossy().escape_debug()),
+            Some(list) => format!("CUDA_VISIBLE_DEVICES is `{}`", escape_os_str(list)),
             None => format!(
                 "in {} and {}",
                 self.proc.join("driver/nvidia/gpus").display(),

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io::IsTerminal;
 
 use rankrun::{ColorChoice, PrefixTemplate, Progress, WorkerGroup};
+
+use crate::values::ranks_of;
 
 /// The arguments about shown lines.
 #[derive(Debug, Default, clap::Args)]
@@ -65,6 +68,12 @@ pub(crate) enum ColorArg {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankList(BTreeSet<usize>);
 
+impl fmt::Display for RankList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
+    }
+}
+
 /// Texts, at least one, none of them empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextList(Vec<String>);
@@ -91,10 +100,11 @@ pub(crate) struct OutputPlan {
 
 /// A filter names a rank that there is not.
 #[derive(Debug, thiserror::Error)]
-#[error("invalid value for '--local-ranks-filter': there is no rank {rank}: expected 0 to {last}")]
+#[error("invalid value '{ranks}' for '--local-ranks-filter': there is no rank {rank}: expected {}", ranks_of(*size))]
 pub(crate) struct RankFilterError {
+    ranks: RankList,
     rank: usize,
-    last: usize,
+    size: usize,
 }
 
 impl OutputEnv {
@@ -156,7 +166,8 @@ pub(crate) fn resolve(
 ) -> Result<OutputPlan, RankFilterError> {
     let ranks = args.local_ranks_filter.as_ref().map(|RankList(ranks)| ranks);
     if let Some(rank) = ranks.and_then(|ranks| ranks.iter().find(|rank| **rank >= local_world_size)) {
-        return Err(RankFilterError { rank: *rank, last: local_world_size - 1 });
+        let ranks = RankList(ranks.cloned().unwrap_or_default());
+        return Err(RankFilterError { ranks, rank: *rank, size: local_world_size });
     }
     let texts = |lists: &[TextList]| {
         let texts: Vec<String> = lists.iter().flat_map(|TextList(texts)| texts.clone()).collect();
@@ -233,7 +244,10 @@ fn parse_filters(text: &str) -> Result<TextList, String> {
         }
     }
     if texts.iter().any(String::is_empty) {
-        return Err("expected one or more texts separated by commas, none of them empty".to_owned());
+        return Err(
+            "expected one or more texts separated by commas, none of them empty, such as loss,error (`\\,` is a comma)"
+                .to_owned(),
+        );
     }
     Ok(TextList(texts))
 }
@@ -277,7 +291,7 @@ mod tests {
         let args = OutputArgs { local_ranks_filter: Some(parse_ranks("0, 4").unwrap()), ..OutputArgs::default() };
         assert_eq!(
             resolve(&args, 4, &OutputEnv::default()).unwrap_err().to_string(),
-            "invalid value for '--local-ranks-filter': there is no rank 4: expected 0 to 3"
+            "invalid value '0,4' for '--local-ranks-filter': there is no rank 4: expected 0 to 3"
         );
         assert!(resolve(&args, 5, &OutputEnv::default()).is_ok());
     }

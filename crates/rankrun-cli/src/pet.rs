@@ -6,11 +6,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Arg, ArgAction, Command};
-use rankrun::crates::errors::escape_line;
+use rankrun::crates::types::escape_os_str;
 use rankrun_launcher::{Env, worker_of_another};
 
 use crate::help::HELP;
-use crate::usage::{self, Stop, escaped};
+use crate::usage::{self, Stop};
 
 /// What a name in the environment begins with.
 const PET: &str = "PET_";
@@ -93,7 +93,7 @@ fn is_on(given: &Given<'_>) -> Result<bool, Stop> {
         b"0" | b"false" => Ok(false),
         b"1" | b"true" => Ok(true),
         _ => {
-            let (value, variable) = (escape_line(&escaped(&given.value)), &given.variable);
+            let (value, variable) = (escape_os_str(&given.value), &given.variable);
             Err(Stop::Usage(format!(
                 "invalid value '{value}' of the environment variable {variable}: expected 0 or 1 (see {HELP})"
             )))

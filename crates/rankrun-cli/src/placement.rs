@@ -1,9 +1,13 @@
 //! Where and under which limits workers run: the arguments, and what they mean on this host. Not here: doing it.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use rankrun::crates::process::{AllowedCpusError, CpuSet, NumaTopology, gpu_numa_nodes};
+use rankrun::crates::process::{AllowedCpusError, CpuSet, LimitUnit, NumaTopology, gpu_numa_nodes};
+use rankrun::crates::types::escape_line;
 use rankrun::{Limit, NumaBinding, PerRank, Placement, Resource, Stdin};
+
+use crate::values::{Typed, ranks_of};
 
 /// The arguments about placement.
 #[derive(Debug, Default, clap::Args)]
@@ -14,14 +18,15 @@ pub(crate) struct PlacementArgs {
     pub(crate) numa_binding: Option<NumaBinding>,
 
     /// The CPUs of each worker: a list such as 0-3,8 for all, or one for each local rank, separated by ;
-    #[arg(long, value_name = "LISTS", value_parser = parse_cpu_lists)]
-    pub(crate) cpu_affinity: Option<CpuLists>,
+    #[arg(long, value_name = "LISTS")]
+    pub(crate) cpu_affinity: Option<Typed<CpuLists>>,
 
     /// The workers' nice value, -20 to 19
     #[arg(long, value_name = "N", value_parser = parse_nice)]
     pub(crate) nice: Option<i32>,
 
-    /// A resource limit of the workers, in bytes, seconds or a number, or unlimited; can be given more than once
+    /// A resource limit of the workers: a number, seconds, or bytes (also with k, M, G or T, as in stack=16M), or unlimited;
+    /// can be given more than once
     #[arg(long, value_name = "RESOURCE=SOFT[:HARD]", value_parser = parse_limit)]
     pub(crate) rlimit: Vec<(Resource, Limit, Limit)>,
 
@@ -42,6 +47,19 @@ pub(crate) struct PlacementArgs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuLists(Vec<CpuSet>);
 
+impl FromStr for CpuLists {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let list = |text: &str| match text.trim().parse::<CpuSet>() {
+            Ok(cpus) if cpus.is_empty() => Err("a list of CPUs is empty: expected one such as 0-3,8".to_owned()),
+            Ok(cpus) => Ok(cpus),
+            Err(error) => Err(error.to_string()),
+        };
+        text.split(';').map(list).collect::<Result<_, _>>().map(Self)
+    }
+}
+
 /// Which rank has the standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StdinRank(Option<usize>);
@@ -50,15 +68,17 @@ pub(crate) struct StdinRank(Option<usize>);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlacementError {
     #[error(
-        "invalid value for '--cpu-affinity': {got} lists for {expected} workers: expected one for all, or one for each"
+        "invalid value '{}' for '--cpu-affinity': {got} lists for {expected} workers: expected one for all, or one for each",
+        escape_line(.lists)
     )]
-    CpuLists { got: usize, expected: usize },
+    CpuLists { lists: String, got: usize, expected: usize },
     #[error(
-        "invalid value for '--cpu-affinity': rankrun may not use CPU {refused}: expected some of the CPUs that it may use: {allowed}"
+        "invalid value '{}' for '--cpu-affinity': rankrun may not use CPU {refused}: expected some of the CPUs that it may use: {allowed}",
+        escape_line(.lists)
     )]
-    Cpus { refused: CpuSet, allowed: CpuSet },
-    #[error("invalid value for '--stdin': there is no rank {rank}: expected 0 to {last}, or none")]
-    Stdin { rank: usize, last: usize },
+    Cpus { lists: String, refused: CpuSet, allowed: CpuSet },
+    #[error("invalid value '{rank}' for '--stdin': there is no such rank: expected {}, or none", ranks_of(*size))]
+    Stdin { rank: usize, size: usize },
 }
 
 /// What placement depends on beside the arguments.
@@ -77,24 +97,28 @@ pub(crate) fn resolve(
     local_world_size: usize,
     host: &Host<'_>,
 ) -> Result<(PerRank<Placement>, Vec<String>), PlacementError> {
-    if let (Some(CpuLists(lists)), Ok(allowed)) = (&args.cpu_affinity, host.allowed) {
+    if let (Some(lists), Ok(allowed)) = (&args.cpu_affinity, host.allowed) {
         // The kernel would leave them out without a word.
-        let refused: CpuSet = lists.iter().flat_map(CpuSet::iter).filter(|cpu| !allowed.contains(*cpu)).collect();
+        let refused: CpuSet =
+            lists.value.0.iter().flat_map(CpuSet::iter).filter(|cpu| !allowed.contains(*cpu)).collect();
         if !refused.is_empty() {
-            return Err(PlacementError::Cpus { refused, allowed: allowed.clone() });
+            return Err(PlacementError::Cpus { lists: lists.text.clone(), refused, allowed: allowed.clone() });
         }
     }
     let (cpus, warnings) = match (&args.cpu_affinity, args.numa_binding) {
-        (Some(CpuLists(lists)), _) => match lists.len() {
+        (Some(Typed { text, value: CpuLists(lists) }), _) => match lists.len() {
             1 => (PerRank::filled(local_world_size, Some(lists[0].clone())), Vec::new()),
             got if got == local_world_size => (lists.iter().cloned().map(Some).collect(), Vec::new()),
-            got => return Err(PlacementError::CpuLists { got, expected: local_world_size }),
+            got => {
+                let lists = text.clone();
+                return Err(PlacementError::CpuLists { lists, got, expected: local_world_size });
+            }
         },
         (None, Some(binding)) => bind(binding, local_world_size, host),
         (None, None) => (PerRank::filled(local_world_size, None), Vec::new()),
     };
     if let Some(rank) = args.stdin.0.filter(|rank| *rank >= local_world_size) {
-        return Err(PlacementError::Stdin { rank, last: local_world_size - 1 });
+        return Err(PlacementError::Stdin { rank, size: local_world_size });
     }
     let placements = cpus.map(|local_rank, cpus| Placement {
         cpus: cpus.clone(),
@@ -157,20 +181,11 @@ fn with_source(error: &dyn std::error::Error) -> String {
     }
 }
 
-fn parse_cpu_lists(text: &str) -> Result<CpuLists, String> {
-    let list = |text: &str| match text.trim().parse::<CpuSet>() {
-        Ok(cpus) if cpus.is_empty() => Err("a list of CPUs is empty: expected one such as 0-3,8".to_owned()),
-        Ok(cpus) => Ok(cpus),
-        Err(error) => Err(error.to_string()),
-    };
-    text.split(';').map(list).collect::<Result<_, _>>().map(CpuLists)
-}
-
 fn parse_limit(text: &str) -> Result<(Resource, Limit, Limit), String> {
     let (name, bounds) = text.split_once('=').ok_or("expected RESOURCE=SOFT or RESOURCE=SOFT:HARD")?;
     let resource: Resource =
         name.trim().parse().map_err(|error: rankrun::crates::process::ParseResourceError| error.to_string())?;
-    let bound = |text: &str| text.trim().parse::<Limit>().map_err(|error| error.to_string());
+    let bound = |text: &str| parse_bound(resource, text.trim());
     match bounds.split_once(':') {
         Some((soft, hard)) => match (bound(soft)?, bound(hard)?) {
             // Infinity is the greatest.
@@ -180,6 +195,33 @@ fn parse_limit(text: &str) -> Result<(Resource, Limit, Limit), String> {
         // One bound: soft and hard, as ulimit does.
         None => bound(bounds).map(|both| (resource, both, both)),
     }
+}
+
+/// A bound in the resource's unit; bytes may have one of their own, all of them powers of 1024.
+fn parse_bound(resource: Resource, text: &str) -> Result<Limit, String> {
+    let unit = resource.unit();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let shift = match text[digits..].to_ascii_lowercase().as_str() {
+        _ if unit != LimitUnit::Bytes => None,
+        "k" | "kib" => Some(10),
+        "m" | "mib" => Some(20),
+        "g" | "gib" => Some(30),
+        "t" | "tib" => Some(40),
+        _ => None,
+    };
+    let limit = match shift {
+        Some(shift) => {
+            text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).map(Limit::Value)
+        }
+        None => text.parse().ok(),
+    };
+    let of = match unit {
+        LimitUnit::Bytes => " of bytes, also with k, M, G or T (powers of 1024)",
+        LimitUnit::Seconds => " of seconds",
+        LimitUnit::Microseconds => " of microseconds",
+        _ => "",
+    };
+    limit.ok_or_else(|| format!("in `{}`: expected a whole number{of}, or unlimited", escape_line(text)))
 }
 
 fn parse_nice(text: &str) -> Result<i32, String> {
@@ -221,7 +263,7 @@ mod tests {
 
     #[test]
     fn one_list_is_for_all_and_several_are_one_for_each() {
-        let args = |lists| PlacementArgs { cpu_affinity: Some(parse_cpu_lists(lists).unwrap()), ..Default::default() };
+        let args = |lists: &str| PlacementArgs { cpu_affinity: Some(lists.parse().unwrap()), ..Default::default() };
         let cpus = |lists, n| {
             let (placements, _) = placed(&args(lists), n)?;
             Ok::<_, PlacementError>(
@@ -232,18 +274,20 @@ mod tests {
         assert_eq!(cpus("0;1,3", 2).unwrap(), ["0", "1,3"]);
         assert_eq!(
             cpus("0;1", 3).unwrap_err().to_string(),
-            "invalid value for '--cpu-affinity': 2 lists for 3 workers: expected one for all, or one for each"
+            "invalid value '0;1' for '--cpu-affinity': 2 lists for 3 workers: expected one for all, or one for each"
         );
         for (lists, refused) in [("9999", "9999"), ("0,77", "77"), ("0;8,9", "8-9")] {
             assert_eq!(
                 cpus(lists, 2).unwrap_err().to_string(),
                 format!(
-                    "invalid value for '--cpu-affinity': rankrun may not use CPU {refused}: expected some of the CPUs \
+                    "invalid value '{lists}' for '--cpu-affinity': rankrun may not use CPU {refused}: expected some of the CPUs \
                      that it may use: 0-7"
                 )
             );
         }
-        assert!(parse_cpu_lists("0;;1").is_err() && parse_cpu_lists("").is_err() && parse_cpu_lists("a").is_err());
+        for wrong in ["0;;1", "", "a"] {
+            assert!(wrong.parse::<CpuLists>().is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -281,6 +325,21 @@ mod tests {
     fn limits_masks_and_ranks_are_read_or_refused() {
         assert_eq!(parse_limit("core=0"), Ok((Resource::Core, Limit::Value(0), Limit::Value(0))));
         assert_eq!(parse_limit("nofile=64:unlimited"), Ok((Resource::Nofile, Limit::Value(64), Limit::Infinity)));
+        let bytes = |text| parse_limit(text).map(|(_, soft, hard)| (soft, hard));
+        assert_eq!(bytes("stack=16M"), Ok((Limit::Value(16 << 20), Limit::Value(16 << 20))));
+        assert_eq!(bytes("AS=512k:2GiB"), Ok((Limit::Value(512 << 10), Limit::Value(2 << 30))));
+        assert_eq!(
+            parse_limit("stack=1Q").unwrap_err(),
+            "in `1Q`: expected a whole number of bytes, also with k, M, G or T (powers of 1024), or unlimited"
+        );
+        assert_eq!(
+            parse_limit("cpu=1m").unwrap_err(),
+            "in `1m`: expected a whole number of seconds, or unlimited",
+            "it could be minutes"
+        );
+        for wrong in ["core=99999999T", "nofile=1k", "stack=M", "stack=-1M", "stack=1.5M"] {
+            assert!(parse_limit(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["core", "cores=1", "core=", "core=1:", "core=-1", "nofile=10:5", "core=unlimited:0"] {
             assert!(parse_limit(wrong).is_err(), "{wrong}");
         }

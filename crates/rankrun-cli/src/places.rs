@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, eaccess};
-use rankrun::crates::errors::escape_line;
 use rankrun::crates::logs::LogsError;
+use rankrun::crates::types::escape_os_str;
 use rankrun::{StartError, StartProcessesError};
 use rankrun_launcher::EventLogError;
 
 use crate::help::HELP;
-use crate::usage::escaped;
 
 /// An argument names a place that cannot be used.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ pub(crate) struct PlaceError {
 
 impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (option, value, expected) = (self.option, escape_line(&escaped(self.value.as_os_str())), self.expected);
+        let (option, value, expected) = (self.option, escape_os_str(self.value.as_os_str()), self.expected);
         write!(f, "invalid value '{value}' for '{option}': {}: expected {expected} (see {HELP})", self.why)
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use rankrun::crates::process::AllowedCpusError;
+use rankrun::crates::types::escape_line;
 use rankrun::{
     CpuSet, Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, StallPolicy,
     Std, StopOrder, StopPolicy,
@@ -88,9 +89,9 @@ impl Plan {
 /// A command line that parses but cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
-    #[error("invalid value for '{option}': {source} (see rankrun --help)")]
-    RankOutOfWorld { option: &'static str, source: RankOutOfWorldError },
-    #[error("invalid value for '--role': `{}` has a NUL byte", .0.escape_debug())]
+    #[error("invalid value '{}' for '{option}': {source} (see rankrun --help)", escape_line(.spec))]
+    RankOutOfWorld { option: &'static str, spec: String, source: RankOutOfWorldError },
+    #[error("invalid value '{}' for '--role': expected a text without NUL bytes", escape_line(.0))]
     Role(String),
     #[error("{0} (see rankrun --help)")]
     Entry(#[from] EntryError),
@@ -132,8 +133,8 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         topology.run_id.get_or_insert_with(|| run_id(surroundings.launch.now, surroundings.launch.pid));
     }
     for (option, spec) in [("--redirects", &args.redirects), ("--tee", &args.tee)] {
-        let checked = spec.to_map_strict(local_world_size);
-        checked.map_err(|source| PlanError::RankOutOfWorld { option, source })?;
+        let checked = spec.value.to_map_strict(local_world_size);
+        checked.map_err(|source| PlanError::RankOutOfWorld { option, spec: spec.text.clone(), source })?;
     }
     if args.role.contains('\0') {
         return Err(PlanError::Role(args.role.clone()));
@@ -147,7 +148,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     let output = output::resolve(&args.output, local_world_size, &surroundings.output)?;
     let tees = |stream| {
         let is_shown = |rank| output.local_ranks_filter.as_ref().is_none_or(|ranks| ranks.contains(&rank));
-        args.tee.to_map(local_world_size).iter().any(|(rank, tee)| is_shown(rank) && tee.contains(stream))
+        args.tee.value.to_map(local_world_size).iter().any(|(rank, tee)| is_shown(rank) && tee.contains(stream))
     };
     warnings.extend(output.idle_filters(tees(Std::OUT), tees(Std::ERR)));
     let python_exec = surroundings.launch.env.get(OsStr::new("PYTHON_EXEC")).map(OsString::as_os_str);
@@ -156,8 +157,8 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
     let mut launch = Launch::new(&args.role, program, topology)
         .args(worker_args)
         .env_options(args.environment.options(output.pty))
-        .redirects(args.redirects.clone())
-        .tee(args.tee.clone())
+        .redirects(args.redirects.value.clone())
+        .tee(args.tee.value.clone())
         .restart(args.restarts.policy())
         .stop_policy(stop_policy(args))
         .signals(signals(args));
@@ -168,7 +169,7 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
         launch = launch.local_ranks_filter(local_ranks);
     }
     let launch = launch.plan(&surroundings.launch)?;
-    let (redirects, tee) = (args.redirects.to_map(local_world_size), args.tee.to_map(local_world_size));
+    let (redirects, tee) = (args.redirects.value.to_map(local_world_size), args.tee.value.to_map(local_world_size));
     let captured = redirects.map(|local_rank, redirect| *redirect | tee[local_rank]);
     let mut plan = Plan {
         notes: launch.notes(),
@@ -336,9 +337,52 @@ mod tests {
         let error = resolve(&args(&["-n", "4", "-r", "9:3", "true"]), &surroundings()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "invalid value for '--redirects': rank 9 is outside of the 4 workers of this host (0-3) (see rankrun --help)"
+            "invalid value '9:3' for '--redirects': rank 9 is outside of the 4 workers of this host (0-3) (see rankrun --help)"
         );
         assert_eq!(error.exit_code(), exit_code::USAGE);
+    }
+
+    #[test]
+    fn what_only_the_plan_can_refuse_is_told_with_argument_value_and_what_is_accepted() {
+        for (line, words) in [
+            (
+                &["-n", "2", "--local-ranks-filter", "0,9"][..],
+                &["'0,9' for '--local-ranks-filter'", "rank 9", "0 to 1"][..],
+            ),
+            (&["--stdin", "7"], &["'7' for '--stdin'", "expected 0, or none"]),
+            (&["-n", "2", "-t", "*:1,4:out"], &["'*:1,4:out' for '--tee'", "rank 4", "0-1"]),
+            (&["--cpu-affinity", "0,99"], &["'0,99' for '--cpu-affinity'", "CPU 99", "0-7"]),
+            (&["--cpu-affinity", "0;1;0"], &["'0;1;0' for '--cpu-affinity'", "3 lists for 1", "one for each"]),
+            (&["-n", "gpu"], &["'gpu' for '--nproc-per-node'", "no GPU", "expected a number, auto or cpu"]),
+            (&["--run-path"], &["`true` for PROGRAM with --run-path", "absolute path"]),
+            (&["--nnodes", "1:4"], &["'1:4' for '--nnodes'", "fixed number"]),
+            (&["--rdzv-backend", "etcd"], &["'etcd' for '--rdzv-backend'", "static or c10d"]),
+            (&["--rdzv-endpoint", "a:b"], &["'a:b' for '--rdzv-endpoint'", "HOST or HOST:PORT"]),
+            (&["--nnodes", "2"], &["--nnodes 2", "--node-rank"]),
+            (&["--node-rank", "1"], &["--node-rank 1", "--nnodes"]),
+            (
+                &["--nnodes", "2", "--node-rank", "5", "--master-addr", "a"],
+                &["--node-rank 5", "--nnodes 2", "from 0 to 1"],
+            ),
+            (
+                &["--nnodes", "2", "--node-rank", "0", "--master-addr", "a", "--master-port", "0"],
+                &["'0' for '--master-port'", "1 to 65535"],
+            ),
+            (&["--nnodes", "2", "--node-rank", "0"], &["--nnodes 2", "--master-addr"]),
+            (&["--standalone", "--nnodes", "2"], &["--standalone", "--nnodes 2"]),
+            (&["--topology", "slurm"], &["--topology slurm", "SLURM_JOB_ID"]),
+            (
+                &["--nnodes", "2", "--node-rank", "0", "--master-addr", "a", "--max-restarts", "1"],
+                &["--max-restarts 1", "2 nodes"],
+            ),
+        ] {
+            let error = resolve(&args(&[line, &["true"]].concat()), &surroundings()).unwrap_err();
+            let text = error.to_string();
+            assert_eq!((text.lines().count(), error.exit_code()), (1, exit_code::USAGE), "{line:?}: {text}");
+            for word in words {
+                assert!(text.contains(word), "{line:?}: `{word}` not in: {text}");
+            }
+        }
     }
 
     #[test]

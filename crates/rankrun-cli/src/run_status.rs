@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::Parser;
 use rankrun::crates::logs::{LogsError, Run, RunLog, last_lines};
 use rankrun::crates::process::ProcessState;
+use rankrun::crates::types::{escape_line, escape_os_str};
 use rankrun_launcher::{AttemptRecord, CauseClass, ExitRecord, RecordState, RunRecord, WorkerRecord};
 
 use crate::console::{self, say};
@@ -137,7 +138,7 @@ fn head(record: &RunRecord, run: &Run, goes_on: bool, now: SystemTime) -> String
     };
     let until = record.ended.unwrap_or(now);
     let elapsed = clock(until.duration_since(record.started).unwrap_or_default());
-    let mut text = format!("{}: {} ({}), {elapsed}", record.role.escape_debug(), record.run_id.escape_debug(), state);
+    let mut text = format!("{}: {} ({}), {elapsed}", escape_line(&record.role), escape_line(&record.run_id), state);
     if record.attempts.len() > 1 {
         let _ = write!(text, ", attempt {}", record.attempts.len());
     }
@@ -145,10 +146,15 @@ fn head(record: &RunRecord, run: &Run, goes_on: bool, now: SystemTime) -> String
         let _ = write!(text, ", exit code {code}");
     }
     if let Some(error) = &record.error {
-        let _ = write!(text, ": {}", error.escape_debug());
+        let _ = write!(text, ": {}", escape_line(error));
     }
-    let _ =
-        writeln!(text, "\nlauncher {} on {}, {}", record.launcher_pid, record.host.escape_debug(), run.dir().display());
+    let _ = writeln!(
+        text,
+        "\nlauncher {} on {}, {}",
+        record.launcher_pid,
+        escape_line(&record.host),
+        escape_os_str(run.dir().as_os_str())
+    );
     text
 }
 
@@ -209,11 +215,7 @@ fn last_line(attempt: u64, local_rank: usize, logs: &[RunLog]) -> String {
 
 /// A line without what moves the cursor, and no longer than a row has room.
 fn shortened(line: &str) -> String {
-    let escaped: String = line
-        .trim_end()
-        .chars()
-        .flat_map(|c| if c.is_control() { c.escape_debug().collect() } else { vec![c] })
-        .collect();
+    let escaped = escape_line(line.trim_end());
     match escaped.char_indices().nth(LINE) {
         Some((end, _)) => format!("{}...", &escaped[..end]),
         None => escaped,
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_line_is_cut_and_cannot_move_the_cursor() {
-        assert_eq!(shortened("step 1\x1b[2J\tx  "), "step 1\\u{1b}[2J\\tx");
+        assert_eq!(shortened("step 1\x1b[2J\tx  "), "step 1\\x1b[2J\\tx");
         assert_eq!(shortened(&"x".repeat(LINE)), "x".repeat(LINE));
         assert_eq!(shortened(&"\u{4e2d}".repeat(LINE + 1)), format!("{}...", "\u{4e2d}".repeat(LINE)));
     }

@@ -5,6 +5,8 @@
 
 use std::ffi::OsString;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
 use crate::nproc::NprocPerNode;
 use crate::values::parse_seconds;
 
@@ -59,7 +61,7 @@ pub(crate) struct EntryArgs {
     pub(crate) run_path: bool,
 
     /// The Python that runs .py files and modules [default: $PYTHON_EXEC, or python3]
-    #[arg(long, value_name = "PROGRAM", help_heading = "Program", value_parser = clap::builder::OsStringValueParser::new())]
+    #[arg(long, value_name = "PROGRAM", help_heading = "Program", value_parser = python_parser())]
     pub(crate) python: Option<OsString>,
 }
 
@@ -97,6 +99,14 @@ pub(crate) struct SizeArgs {
     /// How many workers on this host: a number, gpu (one for each), cpu, or auto (gpu if there are any, else cpu)
     #[arg(short = 'n', long, value_name = "N", default_value = "1")]
     pub(crate) nproc_per_node: NprocPerNode,
+}
+
+/// Any bytes, but some.
+fn python_parser() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|python| match python.is_empty() {
+        true => Err("expected the name or path of a Python, such as python3"),
+        false => Ok(python),
+    })
 }
 
 fn parse_event_log_handler(text: &str) -> Result<String, String> {

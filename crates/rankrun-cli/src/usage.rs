@@ -5,12 +5,11 @@
 use std::any::TypeId;
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, Parser};
-use rankrun::crates::errors::escape_line;
+use rankrun::crates::types::{escape_line, escape_os_str};
 
 /// Why there is nothing to run.
 #[derive(Debug)]
@@ -107,7 +106,8 @@ fn unknown(command: &Command, argument: &str, similar: Option<&str>) -> String {
 
 /// What is wrong with a command line in which there are bytes that are no text.
 fn no_text(command: &Command, line: &[OsString]) -> String {
-    let shown: Vec<OsString> = line.iter().map(|word| escaped(word).into()).collect();
+    let escaped = |word: &OsString| if word.to_str().is_some() { word.clone() } else { escape_os_str(word).into() };
+    let shown: Vec<OsString> = line.iter().map(escaped).collect();
     // So that its arguments can be shown.
     let mut command = command.clone();
     command.build();
@@ -136,16 +136,6 @@ fn no_text(command: &Command, line: &[OsString]) -> String {
 fn takes_bytes(arg: &Arg) -> bool {
     let kind = arg.get_value_parser().type_id();
     kind == TypeId::of::<OsString>() || kind == TypeId::of::<PathBuf>()
-}
-
-/// A word as text: what is none as `\xff`.
-pub(crate) fn escaped(word: &OsStr) -> String {
-    let mut text = String::new();
-    for chunk in word.as_bytes().utf8_chunks() {
-        text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
-    }
-    text
 }
 
 #[cfg(test)]

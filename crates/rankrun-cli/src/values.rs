@@ -1,8 +1,24 @@
 //! Values of arguments that more than one group of arguments has. Not here: the arguments.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use rankrun::Signal;
+
+/// A value with the text that it was typed as, for who can only later tell that it is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Typed<T> {
+    pub(crate) text: String,
+    pub(crate) value: T,
+}
+
+impl<T: FromStr> FromStr for Typed<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        Ok(Self { text: text.to_owned(), value: text.parse()? })
+    }
+}
 
 /// Signals that were given as one argument, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +59,14 @@ pub(crate) fn parse_catchable(text: &str) -> Result<Signal, String> {
         return Err(format!("{signal} cannot be caught: expected any signal but SIGKILL and SIGSTOP"));
     }
     Ok(signal)
+}
+
+/// The local ranks of a group of this size, as what is expected.
+pub(crate) fn ranks_of(local_world_size: usize) -> String {
+    match local_world_size {
+        1 => "0".to_owned(),
+        size => format!("0 to {}", size.saturating_sub(1)),
+    }
 }
 
 /// How many, from 0.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use rankrun_process::ProcessState;
+use rankrun_types::escape_line;
 
 use crate::policy::{DumpStep, StallPolicy};
 
@@ -125,7 +126,7 @@ impl fmt::Display for Stall {
             "local rank", "pid", "name", "state", "waits in", "CPU time"
         )?;
         for one in self.processes.iter().take(SHOWN) {
-            let (name, wchan) = (one.name.escape_debug().to_string(), one.wchan.as_deref().unwrap_or("-"));
+            let (name, wchan) = (escape_line(&one.name), one.wchan.as_deref().unwrap_or("-"));
             let cpu = format!("{:.2} s", one.cpu_time.as_secs_f64());
             let StalledProcess { local_rank, pid, state, .. } = one;
             write!(f, "\n  {local_rank:>10}  {pid:>8}  {name:<15}  {state:<15}  {wchan:<wchan_width$}  {cpu:>10}")?;

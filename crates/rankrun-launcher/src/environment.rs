@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 
+use rankrun::crates::types::escape_line;
 use rankrun::{Env, PerRank, env};
 
 use crate::topology::Topology;
@@ -50,7 +51,7 @@ pub struct WorkerEnvs {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "--virtual-local-rank gives each worker a device of its own, but CUDA_VISIBLE_DEVICES=`{}` has {devices} for {workers} workers",
-    .value.escape_debug()
+    escape_line(.value)
 )]
 pub struct TooFewDevicesError {
     /// The variable's value.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use rankrun::crates::logs::DEFAULT_RUN_ID;
+use rankrun::crates::types::escape_line;
 use rankrun::{DefaultLogsSpecs, Env, PerRank, SignalPlan, Std, StopPolicy, WorkerGroup, env};
 
 use crate::environment::{EnvInputs, TooFewDevicesError, WorkerEnvs, worker_envs};
@@ -53,7 +54,7 @@ pub enum PlanError {
     #[error(transparent)]
     TooFewDevices(#[from] TooFewDevicesError),
     /// A text that goes into the environment has a NUL byte.
-    #[error("the {what} `{}` has a NUL byte", .value.escape_debug())]
+    #[error("the {what} `{}` has a NUL byte", escape_line(.value))]
     Nul {
         /// `role` or `run id`.
         what: &'static str,
@@ -383,7 +384,7 @@ rank 3 (local rank 1):
         let error = launch(2).max_restarts(1).plan(&surroundings()).unwrap_err().to_string();
         assert!(error.contains("--max-restarts 1 with 2 nodes") && error.contains("--requeue"), "{error}");
         let error = Launch::new("a\0b", "true", topology(1)).plan(&surroundings()).unwrap_err().to_string();
-        assert_eq!(error, "the role `a\\0b` has a NUL byte");
+        assert_eq!(error, "the role `a\\x00b` has a NUL byte");
         let no_port = Surroundings { free_port: || Err(io::Error::other("none")), ..surroundings() };
         assert!(launch(1).plan(&no_port).unwrap_err().to_string().contains("MASTER_PORT: none"));
         launch(2).plan(&no_port).unwrap();

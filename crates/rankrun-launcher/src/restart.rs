@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use rankrun::crates::types::escape_line;
 use rankrun::{ExitKind, RunState, Signal};
 
 /// The longest pause between two attempts unless chosen otherwise.
@@ -47,7 +48,7 @@ pub struct Backoff {
 
 /// A text is no [`Backoff`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid pause `{}`: expected seconds, or the first and the longest pause, such as 5 or 5:60", .text.escape_debug())]
+#[error("invalid pause `{}`: expected seconds, or the first and the longest pause, such as 5 or 5:60", escape_line(.text))]
 pub struct ParseBackoffError {
     /// What was given.
     pub text: String,
@@ -100,7 +101,7 @@ pub struct ExitCodes(Vec<RangeInclusive<u8>>);
 
 /// A text is no [`ExitCodes`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid exit codes `{}`: expected numbers from 0 to 255 and ranges with commas, such as 2,64-78", .part.escape_debug())]
+#[error("invalid exit codes `{}`: expected numbers from 0 to 255 and ranges with commas, such as 2,64-78", escape_line(.part))]
 pub struct ParseExitCodesError {
     /// The part between two commas that is wrong.
     pub part: String,

@@ -186,7 +186,7 @@ fn what_cannot_be_is_refused_with_the_variable_its_value_and_what_to_do() {
         ("--nnodes 2", "", "host", &["--nnodes 2", "--node-rank"]),
         ("--nnodes 2 --node-rank 1", "", "host", &["--nnodes 2", "--master-addr"]),
         ("--node-rank 1", "", "host", &["--node-rank 1", "--nnodes"]),
-        ("--nnodes 2 --node-rank 2 --master-addr a", "", "host", &["--nnodes 2", "--node-rank 2"]),
+        ("--nnodes 2 --node-rank 2 --master-addr a", "", "host", &["--nnodes 2", "--node-rank 2", "from 0 to 1"]),
         ("--nnodes 0", "", "host", &["`0` of --nnodes", "65536"]),
         ("--standalone --nnodes 2", "", "host", &["--standalone", "--nnodes 2"]),
         ("--topology none --node-rank 1", "", "host", &["--topology none", "--node-rank 1"]),

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
+use rankrun_types::escape_line;
 
 use crate::temporary::listed;
 
@@ -17,7 +18,7 @@ pub enum LogsError {
     #[error("no log destinations for a group without workers")]
     NoWorkers,
     /// `TORCHELASTIC_RESTART_COUNT` of rank 0 is no number.
-    #[error("rank 0: TORCHELASTIC_RESTART_COUNT is `{}`: expected a number from 0", value.escape_default())]
+    #[error("rank 0: TORCHELASTIC_RESTART_COUNT is `{}`: expected a number from 0", escape_line(value))]
     RestartCount {
         /// Its value.
         value: String,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::SystemTime;
 
+use rankrun_types::escape_line;
+
 use crate::sgr::RESET;
 use crate::utc;
 
@@ -104,7 +106,7 @@ pub struct PrefixValues<'a> {
 #[non_exhaustive]
 pub enum ParsePrefixError {
     /// There is no such macro.
-    #[error("unknown macro `${{{}}}` at byte {at}: expected {}", name.escape_debug(), accepted())]
+    #[error("unknown macro `${{{}}}` at byte {at}: expected {}", escape_line(name), accepted())]
     UnknownMacro {
         /// Its name.
         name: String,
@@ -118,7 +120,7 @@ pub enum ParsePrefixError {
         at: usize,
     },
     /// A control character would break the line or the terminal.
-    #[error("control character {} at byte {at}: expected text", character.escape_debug())]
+    #[error("control character {} at byte {at}: expected text", escape_line(&character.to_string()))]
     ControlCharacter {
         /// Which.
         character: char,
@@ -407,7 +409,7 @@ mod tests {
             ),
             ("ab${rank", "`${` at byte 2 is not closed: expected `}`"),
             ("a\n", "control character \\n at byte 1: expected text"),
-            ("\u{1b}[31m", "control character \\u{1b} at byte 0: expected text"),
+            ("\u{1b}[31m", "control character \\x1b at byte 0: expected text"),
         ] {
             assert_eq!(template.parse::<PrefixTemplate>().unwrap_err().to_string(), expected);
         }

@@ -298,6 +298,6 @@ mod tests {
     #[test]
     fn a_nul_byte_is_refused_and_said_where() {
         let error = Command::new("sh").args(["a\0b"]).prepare(9).err().unwrap();
-        assert_eq!(error.to_string(), "cannot start `sh`: argument `a\\u{0}b` contains a NUL byte");
+        assert_eq!(error.to_string(), "cannot start `sh`: argument `a\\x00b` contains a NUL byte");
     }
 }

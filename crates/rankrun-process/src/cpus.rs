@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use libc::{c_long, c_ulong};
+use rankrun_types::escape_line;
 
 /// The largest CPU number that is taken from a text; the kernel's own limit is 8,191 at the time of writing.
 const MAX_CPU: u32 = u16::MAX as u32;
@@ -232,7 +233,7 @@ impl Rest<'_> {
 fn shown(text: &str) -> String {
     let start: String = text.chars().take(SHOWN).collect();
     let more = if start.len() < text.len() { "..." } else { "" };
-    format!("{}{more}", start.escape_debug())
+    format!("{}{more}", escape_line(&start))
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
+use rankrun_types::escape_line;
+
 /// The variable that holds the note: when it is to be taken, how many files come with it, the note itself.
 const VARIABLE: &CStr = c"RANKRUN_FUNCTION";
 
@@ -57,7 +59,7 @@ pub struct Handover {
 #[non_exhaustive]
 pub enum HandoverError {
     /// The variable does not say what it should.
-    #[error("the environment variable {} is `{}`, which no launcher sets: remove it", name(), .value.escape_debug())]
+    #[error("the environment variable {} is `{}`, which no launcher sets: remove it", name(), escape_line(.value))]
     Note {
         /// What it says.
         value: String,

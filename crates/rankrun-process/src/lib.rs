@@ -55,7 +55,7 @@ pub use guardian::Guardian;
 pub use handover::BEFORE_MAIN;
 pub use handover::{Handover, HandoverError, TakenAt, handover_problem, is_handover_pending, take_handover};
 pub use inspect::{ProcessState, RunningState};
-pub use limit::{Limit, LimitError, ParseLimitError, ParseResourceError, Resource, raise_open_files};
+pub use limit::{Limit, LimitError, LimitUnit, ParseLimitError, ParseResourceError, Resource, raise_open_files};
 pub use memory_kills::MemoryKillCounters;
 pub use numa::{NumaBinding, NumaError, NumaTopology, ParseNumaBindingError};
 pub use spawn::{SpawnError, SpawnStep, Spawner};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rankrun_types::escape_line;
+
 /// What a process can be limited in. Mirrors the `RLIMIT_` constants of getrlimit(2).
 ///
 /// Its text is the constant's name without `RLIMIT_`, in any case: `nofile`, `RLIMIT_NOFILE`.
@@ -44,9 +46,23 @@ pub enum Resource {
     Stack,
 }
 
+/// What a resource's limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LimitUnit {
+    /// Bytes.
+    Bytes,
+    /// Seconds of CPU time.
+    Seconds,
+    /// Microseconds of CPU time.
+    Microseconds,
+    /// Things, such as open files, or a level, such as the least nice value.
+    Units,
+}
+
 /// A text is no resource's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown resource `{}`: expected one of {}", text.escape_debug(), names())]
+#[error("unknown resource `{}`: expected one of {}", escape_line(text), names())]
 #[non_exhaustive]
 pub struct ParseResourceError {
     /// The text.
@@ -64,7 +80,7 @@ pub enum Limit {
 
 /// A text is no limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid limit `{}`: expected a whole number or `unlimited`", text.escape_debug())]
+#[error("invalid limit `{}`: expected a whole number or `unlimited`", escape_line(text))]
 #[non_exhaustive]
 pub struct ParseLimitError {
     /// The text.
@@ -123,6 +139,31 @@ impl Resource {
             Self::Rttime => "rttime",
             Self::Sigpending => "sigpending",
             Self::Stack => "stack",
+        }
+    }
+
+    /// What its limits count, as getrlimit(2) has it.
+    ///
+    /// ```
+    /// use rankrun_process::{LimitUnit, Resource};
+    ///
+    /// assert_eq!(Resource::Stack.unit(), LimitUnit::Bytes);
+    /// assert_eq!(Resource::Nofile.unit(), LimitUnit::Units);
+    /// ```
+    #[must_use]
+    pub const fn unit(self) -> LimitUnit {
+        match self {
+            Self::As
+            | Self::Core
+            | Self::Data
+            | Self::Fsize
+            | Self::Memlock
+            | Self::Msgqueue
+            | Self::Rss
+            | Self::Stack => LimitUnit::Bytes,
+            Self::Cpu => LimitUnit::Seconds,
+            Self::Rttime => LimitUnit::Microseconds,
+            Self::Locks | Self::Nice | Self::Nofile | Self::Nproc | Self::Rtprio | Self::Sigpending => LimitUnit::Units,
         }
     }
 

@@ -7,6 +7,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rankrun_types::escape_line;
+
 use crate::{CpuSet, ParseCpuSetError, sysfs};
 
 /// What each worker is bound to. Mirrors torch's `torch.numa.binding.AffinityMode` and its names.
@@ -38,7 +40,7 @@ pub enum NumaBinding {
 
 /// A text names no [`NumaBinding`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown NUMA binding `{}`: expected one of {}", text.escape_debug(), NumaBinding::ALL.map(NumaBinding::name).join(", "))]
+#[error("unknown NUMA binding `{}`: expected one of {}", escape_line(text), NumaBinding::ALL.map(NumaBinding::name).join(", "))]
 #[non_exhaustive]
 pub struct ParseNumaBindingError {
     /// The text.
@@ -97,7 +99,7 @@ pub enum NumaError {
         source: ParseCpuSetError,
     },
     /// A file of sysfs should hold one number and does not.
-    #[error("in `{}`: expected a number, found `{}`", path.display(), text.escape_debug())]
+    #[error("in `{}`: expected a number, found `{}`", path.display(), escape_line(text))]
     Number {
         /// The file.
         path: PathBuf,

@@ -5,11 +5,13 @@
 //! the child's identity in the same call, so that no moment exists in which it is only a number.
 
 use std::ffi::OsString;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
+
+use rankrun_types::escape_os_str;
 
 use crate::child::Child;
 use crate::clone3::clone3;
@@ -109,11 +111,11 @@ struct Shown<'a>(&'a OsString);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MOST: usize = 200;
-        let text = self.0.to_string_lossy();
-        for c in text.chars().take(MOST) {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+        let text = escape_os_str(self.0);
+        match text.char_indices().nth(MOST) {
+            Some((end, _)) => write!(f, "{}...", &text[..end]),
+            None => f.write_str(&text),
         }
-        if text.chars().nth(MOST).is_some() { f.write_str("...") } else { Ok(()) }
     }
 }
 

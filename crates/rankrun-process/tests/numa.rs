@@ -243,7 +243,7 @@ fn a_file_with_something_else_in_it_is_an_error_with_its_path() {
     let host = Host::large();
     host.file("devices/system/cpu/cpu0/topology/physical_package_id", "x\u{7}");
     let error = host.read_error(NumaBinding::Socket).to_string();
-    assert!(error.ends_with("cpu0/topology/physical_package_id`: expected a number, found `x\\u{7}\\n`"), "{error}");
+    assert!(error.ends_with("cpu0/topology/physical_package_id`: expected a number, found `x\\x07\\n`"), "{error}");
     host.node(2, "8-x");
     let error = host.read_error(NumaBinding::Node);
     assert!(error.to_string().ends_with("devices/system/node/node2/cpulist`"), "{error}");

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use rankrun_types::escape_line;
+
 /// How much of the text and of the wrong token an error shows, in characters of the text.
 const SHOWN_TEXT: usize = 80;
 const SHOWN_TOKEN: usize = 32;
@@ -64,14 +66,15 @@ fn excerpt(text: &str, shown: usize) -> String {
     let mut chars = text.chars();
     for c in chars.by_ref().take(shown) {
         match c {
-            '\'' | '"' => excerpt.push(c),
-            c => excerpt.extend(c.escape_debug()),
+            // A space that is none of ours looks like one.
+            c if c.is_whitespace() && !c.is_ascii() => excerpt.extend(c.escape_unicode()),
+            c => excerpt.push(c),
         }
     }
     if chars.next().is_some() {
         excerpt.push_str("...");
     }
-    excerpt
+    escape_line(&excerpt)
 }
 
 #[cfg(test)]
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn control_characters_and_direction_marks_are_escaped_and_letters_are_not() {
-        assert_eq!(excerpt("a\n\u{1b}[31m\u{202e}é'٣", 80), r"a\n\u{1b}[31m\u{202e}é'٣");
+        assert_eq!(excerpt("a\n\u{1b}[31m\u{202e}é'٣", 80), r"a\n\x1b[31m\u{202e}é'٣");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The vocabulary of a worker group, without any IO.
 //!
 //! Here: [`PerRank`] (one value for each local rank, none missing), [`Signal`] (a number with its name),
-//! [`ExitKind`] (how a worker ended), [`ranges`](fn@ranges) (ranks as a list) and [`env`](mod@env) (the names of the
-//! environment variables that workers get).
+//! [`ExitKind`] (how a worker ended), [`ranges`](fn@ranges) (ranks as a list), [`escape_line`] (text made harmless for a
+//! terminal) and [`env`](mod@env) (the names of the environment variables that workers get).
 //! Not here: anything that opens a file, starts a process or reads a clock.
 //!
 //! A local rank is a plain `usize` from 0 to `local_world_size - 1`, because it indexes; the field's name
@@ -22,11 +22,13 @@
 #![forbid(unsafe_code)]
 
 pub mod env;
+mod escape;
 mod exit_kind;
 mod per_rank;
 mod ranges;
 mod signal;
 
+pub use escape::{escape_block, escape_line, escape_os_str};
 pub use exit_kind::{ExitKind, LOST_EXITCODE};
 pub use per_rank::{PerRank, RankMapError};
 pub use ranges::ranges;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::escape_line;
+
 /// A signal number of this system, with the names of signal(7).
 ///
 /// Open: any number from 1 to `SIGRTMAX` can be held, named or not.
@@ -20,7 +22,10 @@ pub struct Signal(i32);
 
 /// A text that is no signal's name or number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown signal `{}`: expected a name such as SIGTERM, TERM or SIGRTMIN+1, or a number from 1 to {max}", text.escape_default())]
+#[error(
+    "unknown signal `{}`: expected a name such as SIGTERM, TERM or SIGRTMIN+1, or a number from 1 to {max}",
+    escape_line(text)
+)]
 pub struct ParseSignalError {
     /// The text.
     pub text: String,

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use rankrun::crates::errors::{escape_block, escape_line};
-use rankrun::crates::types::ranges;
+use rankrun::crates::types::{escape_block, escape_line, ranges};
 
 use super::job::{JobFailure, JobRecord, first_worker};
 use super::run_record::{CauseClass, ExitRecord, RecordState, RunRecord, WorkerRecord};

@@ -1,5 +1,7 @@
 //! Why it is not known how the job is laid out: [`TopologyError`]. Each says which variable or argument with which value.
 
+use rankrun::crates::types::escape_line;
+
 use super::{HostlistError, TopologyChoice};
 
 /// It cannot be said how the job is laid out.
@@ -7,7 +9,7 @@ use super::{HostlistError, TopologyChoice};
 #[non_exhaustive]
 pub enum TopologyError {
     /// A variable or an argument has a value that it cannot have.
-    #[error("invalid value `{}` of {name}: expected {expected}", .value.escape_debug())]
+    #[error("invalid value `{}` of {name}: expected {expected}", escape_line(.value))]
     Invalid {
         /// The variable or the argument.
         name: String,
@@ -34,8 +36,18 @@ pub enum TopologyError {
         /// The other with its name.
         other: String,
     },
+    /// There are fewer nodes than this one's rank says.
+    #[error("{node_rank} with {nodes}: expected the rank of a node, from 0 to {last}")]
+    NoSuchNode {
+        /// The rank with its name.
+        node_rank: String,
+        /// How many nodes there are, with its name.
+        nodes: String,
+        /// The last node's rank.
+        last: usize,
+    },
     /// A list of hosts does not parse.
-    #[error("invalid value `{}` of {name}: {source}", .value.escape_debug())]
+    #[error("invalid value `{}` of {name}: {source}", escape_line(.value))]
     Hostlist {
         /// The variable.
         name: String,

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use rankrun::crates::types::escape_line;
+
 /// The most hosts that a list may have; Slurm's own limit.
 pub const MAX_HOSTS: usize = 65_536;
 
@@ -28,7 +30,7 @@ pub enum HostlistError {
         at: usize,
     },
     /// What is in brackets is no number and no range.
-    #[error("`{}` in brackets is no number and no range of numbers", .text.escape_debug())]
+    #[error("`{}` in brackets is no number and no range of numbers", escape_line(.text))]
     Range {
         /// What is there.
         text: String,

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use rankrun::crates::types::escape_line;
 use serde::{Serialize, Serializer};
 
 pub use error::TopologyError;
@@ -68,7 +69,7 @@ impl fmt::Display for TopologyChoice {
 
 /// A text names no [`TopologyChoice`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid topology `{}`: expected auto, static, slurm, kubernetes, mpi or none", .text.escape_debug())]
+#[error("invalid topology `{}`: expected auto, static, slurm, kubernetes, mpi or none", escape_line(.text))]
 pub struct ParseTopologyChoiceError {
     /// What was given.
     pub text: String,

@@ -314,8 +314,8 @@ fn place(
         if given.nodes.is_none() && engine.is_none() {
             return Err(TopologyError::Half { given: node_rank.shown(), missing: "--nnodes" });
         }
-        let (one, other) = (nodes.shown(), node_rank.shown());
-        return Err(TopologyError::Disagree { what: "how many nodes there are", one, other });
+        let (node_rank, last, nodes) = (node_rank.shown(), nodes.value - 1, nodes.shown());
+        return Err(TopologyError::NoSuchNode { node_rank, nodes, last });
     }
     if given.nodes.is_some() && nodes.value > 1 {
         kubernetes::agree(vars, &nodes, &node_rank, local_world_size)?;

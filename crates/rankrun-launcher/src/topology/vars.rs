@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 
 use rankrun::Env;
+use rankrun::crates::types::escape_os_str;
 
 use super::{MAX_NODES, TopologyError};
 
@@ -32,10 +33,10 @@ impl<T: std::fmt::Display> Field<T> {
 pub(super) struct Vars<'a>(pub(super) &'a Env);
 
 impl<'a> Vars<'a> {
-    /// The value; one that is no Unicode does not parse anywhere, and is shown with replacement characters.
+    /// The value; one that is no Unicode does not parse anywhere, and is shown escaped.
     pub(super) fn get(self, name: &str) -> Option<String> {
         let value = self.0.get(OsStr::new(name)).filter(|value| !value.is_empty())?;
-        Some(value.to_string_lossy().into_owned())
+        Some(value.to_str().map_or_else(|| escape_os_str(value), str::to_owned))
     }
 
     pub(super) fn has(self, name: &str) -> bool {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rankrun_types::escape_line;
+
 /// The smallest size: less than a block cannot be freed.
 const LEAST: u64 = 4096;
 
@@ -27,7 +29,7 @@ pub struct LogSize(u64);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "size `{}`: expected a whole number with k, M, G or T (or KiB, MiB, GiB, TiB) of at least 4k, such as 512k, 10M or 1G",
-    text.escape_debug()
+    escape_line(text)
 )]
 pub struct ParseLogSizeError {
     text: String,
