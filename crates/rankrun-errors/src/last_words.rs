@@ -94,7 +94,8 @@ enum Report {
 impl Report {
     fn begun_by(line: &str) -> Option<Self> {
         let starts = |prefix| line.starts_with(prefix);
-        if starts("thread '") && line.contains(" panicked at ") {
+        // Without the thread if it is of the panic hook.
+        if starts("thread '") && line.contains(" panicked at ") || starts("panicked at ") && line.ends_with(':') {
             Some(Self::RustPanic)
         } else if starts("panic: ") || starts("fatal error: ") {
             Some(Self::GoPanic)
@@ -176,6 +177,7 @@ fn is_noise(line: &str) -> bool {
         || is_frame
         || is_rusts_note(line)
         || text == "thread caused non-unwinding panic. aborting."
+        || text == "thread panicked while processing panic. aborting."
         || by_shell.contains(&text)
 }
 
@@ -235,6 +237,13 @@ mod tests {
             "thread 'main' panicked at a.rs:1:2:\nboom\nnote: run with `RUST_BACKTRACE=1` environment variable\n\n\
              thread 'main' panicked at b.rs:3:4:\nagain\n\nthread 'main' panicked at library/core/src/panicking.rs:1:1:\n\
              panic in a destructor during cleanup\nthread caused non-unwinding panic. aborting.\n",
+        ),
+        (
+            "one in the hook for panics, which aborts",
+            "panicked at a.rs:1:2: boom",
+            true,
+            "thread 'main' panicked at a.rs:1:2:\nboom\npanicked at b.rs:3:4:\nin the hook\n\
+             thread panicked while processing panic. aborting.\n",
         ),
         (
             "a panic that is survived, and then an error",

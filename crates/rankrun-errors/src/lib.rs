@@ -58,7 +58,7 @@ pub use handler::{DefaultErrorHandler, DumpErrorFileError, ErrorHandler, get_err
 pub use last_words::excerpt;
 pub use read::{ErrorFileReading, read_error_file};
 pub use reason::{MemoryKills, usual_meaning};
-pub use record::{record, record_boxed, record_child_failure, record_main, record_with};
+pub use record::{error_in_full, record, record_boxed, record_child_failure, record_main, record_with};
 pub use report::Report;
 pub use root_cause::{FailureKind, FailureOrder, root_cause};
 pub use schema::{

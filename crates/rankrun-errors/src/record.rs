@@ -92,9 +92,27 @@ pub fn record_main<E: Into<Box<dyn Error>>>(f: impl FnOnce() -> Result<(), E>) -
     match record_boxed(f) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("Error: {}", ErrorRecord::from_error(error.as_ref()).callstack.trim_end());
+            eprintln!("Error: {}", error_in_full(error.as_ref()));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What a program says of the error that ends it: its message and those of its sources, a line each; of one that has none, how
+/// it is written for debugging.
+///
+/// ```
+/// let error = u8::from_str_radix("x", 10).unwrap_err();
+/// assert_eq!(rankrun_errors::error_in_full(&error), "invalid digit found in string");
+/// let silent: Box<dyn std::error::Error> = "".into();
+/// assert_eq!(rankrun_errors::error_in_full(&*silent), "an error without a message: \"\"");
+/// ```
+#[must_use]
+pub fn error_in_full(error: &(dyn Error + 'static)) -> String {
+    let text = ErrorRecord::from_error(error).callstack;
+    match text.trim_end() {
+        "" => format!("an error without a message: {error:?}"),
+        text => text.to_owned(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::prctl::set_name;
 use nix::unistd::{getpid, gettid};
+use rankrun_errors::error_in_full;
 use rankrun_process::{BEFORE_MAIN, Handover, HandoverError, take_handover};
 use serde::Serialize;
 
@@ -92,7 +93,7 @@ pub(crate) fn take_over() {
     std::process::exit(match outcome {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
-            eprintln!("Error: {}", with_sources(&*error));
+            eprintln!("Error: {}", error_in_full(&*error));
             FAILED
         }
         // The hook has told of it.
@@ -109,17 +110,6 @@ fn name_process() {
         // A name is a comfort.
         let _ = set_name(&name);
     }
-}
-
-fn with_sources(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str("\ncaused by: ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 fn serve(handover: Result<Handover, WorkerError>) -> Result<(), Box<dyn Error>> {
