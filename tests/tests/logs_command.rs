@@ -142,6 +142,22 @@ fn a_run_that_goes_on_is_followed_to_its_end() {
 }
 
 #[test]
+fn following_many_files_raises_the_soft_limit_of_open_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut group = run_that_goes_on(dir.path());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let follow = r#"ulimit -Sn 7; exec "$0" logs -f "$1""#;
+    let binary = rankrun_testkit::binary("rankrun-cli", "rankrun");
+    let mut following = Launcher::new("sh").args(["-c", follow]).arg(binary).arg(dir.path()).stdout(writer).spawn();
+    let mut reader = BufReader::new(reader);
+    let mut line = String::new();
+    assert!(reader.read_line(&mut line).unwrap() > 0, "{}", following.wait_timeout(LIMIT));
+    group.touch("go");
+    assert_eq!(following.wait_timeout(LIMIT).code, Some(0));
+    assert_eq!(group.end().code, Some(0));
+}
+
+#[test]
 fn following_ends_when_its_reader_goes_away_or_it_is_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     let mut group = run_that_goes_on(dir.path());

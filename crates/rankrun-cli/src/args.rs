@@ -255,8 +255,8 @@ mod tests {
             ),
             (&["--progress", "all", "true"], &["--progress", "'all'", "raw", "latest", "off"]),
             (&["--color", "yes", "true"], &["--color", "'yes'", "auto", "always", "never"]),
-            (&["--local-ranks-filter", "", "true"], &["--local-ranks-filter", "separated by commas"]),
-            (&["--local-ranks-filter", "0,x", "true"], &["--local-ranks-filter", "'0,x'", "such as 0,1"]),
+            (&["--local-ranks-filter", "", "true"], &["--local-ranks-filter", "such as 3 or 0,2-5"]),
+            (&["--local-ranks-filter", "0,x", "true"], &["--local-ranks-filter", "'0,x'", "such as 3 or 0,2-5"]),
             (&["--duplicate-stdout-filters", "", "true"], &["--duplicate-stdout-filters", "one or more texts"]),
             (
                 &["--duplicate-stderr-filters", "a,", "true"],

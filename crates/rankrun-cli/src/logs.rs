@@ -261,6 +261,8 @@ fn write_all(part: &Part, logs: &[&RunLog], console: &Console) -> Result<(), Sho
 
 /// Shows lines as they come until the run, or its attempt, has ended on all nodes.
 fn follow(parts: &[(&Part, Vec<&RunLog>)], console: &Console) -> Result<(), ShowError> {
+    // Each file stays open. What cannot be raised the first file that does not open says.
+    let _ = rankrun::crates::process::raise_open_files();
     let logs = parts.iter().flat_map(|(part, logs)| logs.iter().map(move |log| (part, log)));
     let mut tail = RunTail::open(logs.map(|(part, log)| (log.path.clone(), console.prefix(part, log))))?;
     if parts.iter().any(|(part, _)| !part.label.is_empty()) {

@@ -98,18 +98,22 @@ pub(crate) fn parse(command_line: &[OsString]) -> Option<Result<LogsArgs, Stop>>
 }
 
 fn parse_ranks(text: &str) -> Result<Ranks, String> {
-    let refused = || "expected numbers such as 3 or 0,2-5".to_owned();
+    parse_numbers(text).ok_or_else(|| "expected numbers such as 3 or 0,2-5".to_owned())
+}
+
+/// Numbers and ranges of them, separated by commas; none in an empty text.
+pub(crate) fn parse_numbers(text: &str) -> Option<Ranks> {
     let mut ranks = Ranks::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.trim().parse::<usize>().map_err(|_| refused());
+        let number = |text: &str| text.trim().parse::<usize>().ok();
         let (first, last) = (number(first)?, number(last)?);
         if first > last || last > rankrun::crates::types::MAX_LOCAL_RANK {
-            return Err(refused());
+            return None;
         }
         ranks.extend(first..=last);
     }
-    Ok(ranks)
+    Some(ranks)
 }
 
 fn parse_since(text: &str) -> Result<SystemTime, String> {

@@ -225,8 +225,10 @@ impl OutputPlan {
 }
 
 fn parse_ranks(text: &str) -> Result<RankList, String> {
-    let ranks: Result<BTreeSet<usize>, _> = text.split(',').map(|rank| rank.trim().parse()).collect();
-    ranks.map(RankList).map_err(|_| "expected local ranks separated by commas, such as 0,1".to_owned())
+    match crate::logs_args::parse_numbers(text) {
+        Some(ranks) if !ranks.is_empty() => Ok(RankList(ranks)),
+        _ => Err("expected local ranks, such as 3 or 0,2-5".to_owned()),
+    }
 }
 
 /// Splits at commas, as torchrun does. Two commas, or one after a backslash, are a comma in a text; any other backslash is
@@ -288,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_filter_for_a_rank_that_does_not_exist_is_refused() {
-        let args = OutputArgs { local_ranks_filter: Some(parse_ranks("0, 4").unwrap()), ..OutputArgs::default() };
+        let args = OutputArgs { local_ranks_filter: Some(parse_ranks("0, 2-4").unwrap()), ..OutputArgs::default() };
         assert_eq!(
             resolve(&args, 4, &OutputEnv::default()).unwrap_err().to_string(),
             "invalid value '0,4' for '--local-ranks-filter': there is no rank 4: expected 0 to 3"
