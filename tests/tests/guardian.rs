@@ -6,6 +6,7 @@ use rankrun_testkit::{eventually, private_memory_kib, process_state, thread_coun
 use rankrun_tests::{Group, LIMIT, Pidfds, control_groups_of, signal_to, with_and_without_pidfds, worker};
 
 with_and_without_pidfds!(
+    its_name_and_command_line_say_whose_it_is,
     it_is_gone_after_a_normal_end,
     it_is_gone_after_a_failure,
     it_is_gone_after_a_stop,
@@ -26,6 +27,15 @@ fn start(pidfds: Pidfds, script: &str) -> (Group, i32) {
     assert_eq!((guardian.pgid, guardian.sid), (guardian.pid, guardian.pid));
     let pid = guardian.pid;
     (group, pid)
+}
+
+fn its_name_and_command_line_say_whose_it_is(pidfds: Pidfds) {
+    let (mut group, guardian) = start(pidfds, &format!("{WAIT} exit 0"));
+    let read = |name| std::fs::read_to_string(format!("/proc/{guardian}/{name}"));
+    eventually("it has its name", LIMIT, || read("comm").is_ok_and(|name| name == "rankrun-guard\n"));
+    assert_eq!(read("cmdline").ok(), Some(format!("rankrun-guard\0of\0{}\0", group.pid())));
+    group.touch("go");
+    assert_eq!(group.end().code, Some(0));
 }
 
 fn it_is_gone_after_a_normal_end(pidfds: Pidfds) {

@@ -20,6 +20,9 @@ use crate::{Child, Command, ControlGroup, SpawnError, Spawner, Stdio, Tree};
 /// Set to the group's cookie in the guardian's environment, and nowhere else.
 const MARK: &CStr = c"RANKRUN_GUARDIAN";
 
+/// Its name for who lists processes.
+const NAME: &CStr = c"rankrun-guard";
+
 /// When the tree began; empty where that is not known.
 const EPOCH: &str = "RANKRUN_GUARDIAN_EPOCH";
 
@@ -59,6 +62,9 @@ impl Guardian {
         let (reader, pipe) = std::io::pipe().map_err(no_pipe)?;
         let name = MARK.to_str().unwrap_or_default();
         let mut command = Command::new(program)
+            // For ps(1), which would show the path; the program's `main`, which reads arguments, does not run.
+            .arg0(OsStr::from_bytes(NAME.to_bytes()))
+            .args(["of".to_owned(), std::process::id().to_string()])
             .envs([(name, tree.cookie()), (EPOCH, &tree.epoch_text())])
             .stdin(Stdio::Fd(OwnedFd::from(reader)))
             // It must outlive this program.
@@ -127,7 +133,7 @@ pub(crate) unsafe fn be_if_asked() {
         CString::from(CStr::from_ptr(value))
     };
     // SAFETY: the name is a string that outlives the call. For ps(1), which would show `exe`.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"rankrun-guard".as_ptr()) };
+    unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) };
     // Nothing but SIGKILL ends it before its time, least of all a signal that was meant for the launcher.
     let _ = crate::sys::block_all_signals();
     guard(&cookie.to_string_lossy());
