@@ -88,6 +88,26 @@ fn what_a_launcher_fails_of_itself_goes_up_with_its_exit_code() {
 }
 
 #[test]
+fn what_a_launcher_passes_on_counts_where_the_worker_can_have_ended_of_it() {
+    let inner = binary("rankrun-cli", "rankrun");
+    let record = r#"{"message": {"message": "no cache", "extraInfo": {"py_callstack": "s", "timestamp": "7"}}}"#;
+    for (script, code, headline) in [
+        (r#""$@"; exit $?"#, 3, "exit code 3: no cache"),
+        (r#""$@" || exit 1"#, 1, "exit code 1: no cache"),
+        (r#""$@"; exit 6"#, 6, "exit code 6"),
+    ] {
+        let launcher = Launcher::rankrun().args(["--role", "outer", "sh", "-c", script, "sh"]).arg(&inner);
+        let output = launcher.arg(scripted_worker()).args(["error-file", record, "exit", "3"]).run_with_timeout(LIMIT);
+        let report = output.stderr_text();
+        assert_eq!(output.code, Some(code), "{output}");
+        let outer = report.lines().find(|line| line.starts_with("outer FAILED: ")).unwrap();
+        assert!(outer.ends_with(headline), "{report}");
+        let problem = "(not used: it was passed on by a launcher whose worker ended with code 3, not by the worker ";
+        assert_eq!(report.contains(problem) && report.contains("; it says: no cache)"), code == 6, "{report}");
+    }
+}
+
+#[test]
 fn a_launcher_that_only_shows_something_leaves_no_error_file() {
     let dir = tempfile::tempdir().unwrap();
     for (code, args) in [(0, &["--help"][..]), (2, &["logs", "--no-such-option"]), (2, &["result", "/no/such/run"])] {

@@ -122,15 +122,11 @@ fn with_error_code(rootcause: &ErrorFileData, error_code: i32) -> String {
     if rootcause.dialect == Dialect::Torch && whole.len() <= MAX_KEPT_WHOLE {
         return object_with(whole, "message", |message| {
             let message = object_with(message, "errorCode", |_| error_code.to_string());
-            if !rootcause.own_error_code {
-                return message;
-            }
-            // From here on it is passed on.
-            object_with(&message, "extraInfo", |extra| object_with(extra, "own_error_code", |_| "false".to_owned()))
+            object_with(&message, "passed_on_by", |_| std::process::id().to_string())
         });
     }
     let time = rootcause.time.map(|time| time.unix_ns).or(rootcause.mtime_ns);
-    let mut record = ErrorRecord::new(&rootcause.message).with_error_code(error_code);
+    let mut record = ErrorRecord::new(&rootcause.message).with_error_code(error_code).as_passed_on();
     record = record.with_callstack(rootcause.traceback.as_deref().unwrap_or_default());
     if let Some(unix_ns) = time {
         record = record.with_time(system_time(unix_ns));

@@ -20,6 +20,8 @@ use crate::time::{NANOSECONDS, unix_ns};
 
 /// How long after another process's record a worker may end for its failure to be that one.
 const HANDED_ON: Duration = Duration::from_secs(3);
+/// The same after a launcher passed a record on, which is about the last that it does.
+const PASSED_ON: Duration = Duration::from_secs(30);
 /// How long after a record of which the writer is not known a signal may end the worker in its shutdown.
 const CRASH_IN_SHUTDOWN: Duration = Duration::from_secs(10);
 /// The same where the worker was not ended by a signal, or by a watchdog's.
@@ -36,6 +38,8 @@ pub(crate) enum NotTheCause {
     OtherProcess { pid: u32, worker: u32, lived_on: Duration },
     /// It is by another process, and the worker ended otherwise than that does: exit codes, negative for a signal.
     OtherEnd { pid: u32, recorded: i32, worker: u32, ended: i32 },
+    /// It was passed on by a launcher, and the worker ended otherwise than that does.
+    OtherLauncher { passed_on: i32, worker: u32, ended: i32 },
     /// Nobody knows whose it is, and the worker lived on for too long.
     LivedOn { lived_on: Duration },
 }
@@ -54,6 +58,13 @@ impl fmt::Display for NotTheCause {
                 write!(
                     f,
                     "is by process {pid}, which it ends with {recorded}, not by the worker {worker}, which ended with {ended}"
+                )
+            }
+            Self::OtherLauncher { passed_on, worker, ended } => {
+                let (passed_on, ended) = (code_or_signal(*passed_on), code_or_signal(*ended));
+                write!(
+                    f,
+                    "was passed on by a launcher whose worker ended with {passed_on}, not by the worker {worker}, which ended with {ended}"
                 )
             }
             Self::LivedOn { lived_on } => {
@@ -80,14 +91,25 @@ pub(crate) fn judge(observed: &ObservedExit, data: &ErrorFileData, recorded_ns: 
     if is_older(started, data) {
         return Err(NotTheCause::Older);
     }
-    // A worker that is a launcher itself passes on what its own worker recorded, with that one's exit code.
-    if data.pid == Some(observed.pid) || data.passed_on_code().is_some() {
+    let (worker, ended) = (observed.pid, observed.exit);
+    if [data.pid, data.passed_on_by].contains(&Some(worker)) {
         return Ok(());
+    }
+    // A launcher, which ended with the code of its own worker, as a shell has it, or with 1. The time is that of its worker's
+    // failure, which may be long before its own end.
+    if let Some(code) = data.passed_on_code() {
+        let since = data.mtime_ns.map_or(Duration::ZERO, |passed_on_ns| lived_on(observed, passed_on_ns));
+        if let (Some(pid), true) = (data.passed_on_by, since > PASSED_ON) {
+            return Err(NotTheCause::OtherProcess { pid, worker, lived_on: since });
+        }
+        return match may_be_handed_on(code, observed) {
+            true => Ok(()),
+            false => Err(NotTheCause::OtherLauncher { passed_on: code, worker, ended: ended.exitcode() }),
+        };
     }
     let lived_on = lived_on(observed, recorded_ns);
     // Of its own signal, not of one that the launcher sent.
     let signal = observed.exit.signal().filter(|_| observed.stopped_at.is_none());
-    let (worker, ended) = (observed.pid, observed.exit);
     // Of a panic that its process may have survived that one did not need to end.
     let recorded = data.exit_code.filter(|_| !data.provisional);
     match (data.pid, recorded) {
@@ -295,6 +317,31 @@ mod tests {
                 5,
                 worker(ExitKind::Code(139), 40, false),
             ),
+            (
+                "passed on by a launcher that is the worker and has codes of its own",
+                true,
+                ErrorFileData { passed_on_by: Some(WORKER), ..passed_on(5) },
+                5,
+                worker(code(3), 40, false),
+            ),
+            ("passed on by a launcher that has one code", true, passed_on(5), 5, worker(one, 40, false)),
+            ("passed on by a launcher that was a helper", false, passed_on(5), 5, worker(code(6), 6, false)),
+            ("passed on by such a one, and a crash", false, passed_on(5), 5, worker(ABRT, 6, false)),
+            (
+                "passed on by a launcher below a shell that cleans up",
+                true,
+                ErrorFileData { passed_on_by: Some(117), ..passed_on(5) },
+                5,
+                worker(code(139), 25, false),
+            ),
+            (
+                "passed on by a launcher that was a helper, an hour before",
+                false,
+                ErrorFileData { passed_on_by: Some(117), ..passed_on(5) },
+                5,
+                worker(one, 3605, false),
+            ),
+            ("passed on by a launcher that was stopped", true, passed_on(5), 5, worker(TERM, 6, true)),
             ("of a foreign dialect, then two seconds of shutdown", true, unknown(5), 5, worker(one, 7, false)),
             ("of a foreign dialect, then a crash in the shutdown", true, unknown(5), 5, worker(SEGV, 8, false)),
             ("of a foreign dialect, then a watchdog's abort", true, unknown(5), 5, worker(ABRT, 605, false)),
@@ -345,6 +392,10 @@ mod tests {
             (
                 NotTheCause::OtherEnd { pid: 7, recorded: 1, worker: 5, ended: -11 },
                 "is by process 7, which it ends with code 1, not by the worker 5, which ended with signal 11",
+            ),
+            (
+                NotTheCause::OtherLauncher { passed_on: -9, worker: 5, ended: 6 },
+                "was passed on by a launcher whose worker ended with signal 9, not by the worker 5, which ended with code 6",
             ),
             (NotTheCause::LivedOn { lived_on }, "was written 65.3 s before the worker ended, of something else"),
         ] {

@@ -231,7 +231,7 @@ pub fn record_child_failure(
     let tail = || failure.tail().map_or(String::new(), |(_, lines)| lines.join("\n"));
     let stack = failure.traceback().map_or_else(tail, str::to_owned);
     let record = ErrorRecord::new(&failure.message).with_callstack(stack).with_pid(failure.pid);
-    Ok(handler.write_record(&record.with_error_code(failure.exitcode))?)
+    Ok(handler.write_record(&record.with_error_code(failure.exitcode).as_passed_on())?)
 }
 
 fn panic_record(watch: &PanicWatch, payload: &(dyn Any + Send)) -> ErrorRecord {

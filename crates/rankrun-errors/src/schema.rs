@@ -67,7 +67,9 @@ pub struct ErrorFileData {
     pub start_ticks: Option<u64>,
     /// The exit code that the writer expected to end with, negative for a signal; only rankrun's records have it.
     pub exit_code: Option<i32>,
-    /// Whether the error code is that of the writer, a launcher that failed itself; only rankrun's records can be so.
+    /// The process that passed the record on; only rankrun says so.
+    pub passed_on_by: Option<u32>,
+    /// Whether the error code is that of the writer, a launcher that failed itself, unless it was passed on; only rankrun's records can be so.
     pub own_error_code: bool,
     /// Whether it was written at a panic that its process may have survived: it may have ended of something else. Only
     /// rankrun's records can be so.
@@ -83,7 +85,7 @@ pub struct ErrorFileData {
 impl ErrorFileData {
     /// The exit code of a child whose failure the writer passed on, if that is what it is.
     pub(crate) fn passed_on_code(&self) -> Option<i32> {
-        self.error_code.filter(|_| !self.own_error_code)
+        self.error_code.filter(|_| !self.own_error_code || self.passed_on_by.is_some())
     }
 }
 
@@ -188,6 +190,7 @@ pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<ErrorFileData, UnusableErrorF
         pid: parsed.pid,
         start_ticks: parsed.start_ticks,
         exit_code: parsed.exit_code,
+        passed_on_by: parsed.passed_on_by,
         own_error_code: parsed.own_error_code,
         provisional: parsed.provisional,
         dialect: parsed.dialect,
@@ -205,6 +208,7 @@ struct Parsed {
     pid: Option<u32>,
     start_ticks: Option<u64>,
     exit_code: Option<i32>,
+    passed_on_by: Option<u32>,
     own_error_code: bool,
     provisional: bool,
     dialect: Dialect,
@@ -246,6 +250,7 @@ impl Parsed {
             pid: extra.pid.and_then(integer),
             start_ticks: extra.start_ticks.and_then(integer),
             exit_code: extra.exit_code.and_then(integer),
+            passed_on_by: top.passed_on_by.and_then(integer),
             own_error_code: extra.own_error_code == Some("true"),
             provisional: extra.provisional == Some("true"),
             dialect,
@@ -268,6 +273,7 @@ impl Parsed {
             pid: extra.pid.and_then(integer),
             start_ticks: extra.start_ticks.and_then(integer),
             exit_code: extra.exit_code.and_then(integer),
+            passed_on_by: inner.passed_on_by.and_then(integer),
             own_error_code: extra.own_error_code == Some("true"),
             provisional: extra.provisional == Some("true"),
             dialect: Dialect::Torch,
@@ -308,6 +314,7 @@ struct Level<'a> {
     pid: Option<&'a str>,
     start_ticks: Option<&'a str>,
     exit_code: Option<&'a str>,
+    passed_on_by: Option<&'a str>,
     own_error_code: Option<&'a str>,
     provisional: Option<&'a str>,
 }
@@ -330,6 +337,7 @@ fn object(value: &str) -> Option<Level<'_>> {
             ("pid", &mut level.pid),
             ("start_ticks", &mut level.start_ticks),
             ("exit_code", &mut level.exit_code),
+            ("passed_on_by", &mut level.passed_on_by),
             ("own_error_code", &mut level.own_error_code),
             ("provisional", &mut level.provisional),
         ];

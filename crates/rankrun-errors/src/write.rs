@@ -47,6 +47,8 @@ pub struct ErrorRecord {
     pub error_code: Option<i32>,
     /// The exit code that the process is about to end with, where it can be foreseen: negative for a signal.
     pub exit_code: Option<i32>,
+    /// The process that passes the record on, where it is that of a child.
+    pub passed_on_by: Option<u32>,
     /// Whether the error code is that of the process that writes it, not of a child whose failure it passes on.
     pub own_error_code: bool,
     /// Whether the process may survive what it tells of, and end of something else.
@@ -65,6 +67,7 @@ impl ErrorRecord {
             start_ticks: own_start_ticks(),
             error_code: None,
             exit_code: None,
+            passed_on_by: None,
             own_error_code: false,
             provisional: false,
         }
@@ -116,6 +119,12 @@ impl ErrorRecord {
         Self { error_code: Some(error_code), ..self }
     }
 
+    /// The record as one that this process passes on from a child of its own.
+    #[must_use]
+    pub fn as_passed_on(self) -> Self {
+        Self { passed_on_by: Some(std::process::id()), ..self }
+    }
+
     /// The record of a launcher that failed itself, not of a worker's failure, and is about to end with this exit code.
     ///
     /// It stands in torch's field too, where who reads the file looks for it.
@@ -132,8 +141,8 @@ impl ErrorRecord {
         Self { provisional: true, ..self }
     }
 
-    /// The JSON text of the record: torch's schema, plus `timestamp_ns`, `pid`, `start_ticks`, `exit_code`, and
-    /// `own_error_code` and `provisional` where it is so, in `extraInfo`.
+    /// The JSON text of the record: torch's schema, plus `timestamp_ns`, `pid`, `start_ticks`, `exit_code`,
+    /// `own_error_code` and `provisional`, where it is so, in `extraInfo`, and `passed_on_by` beside `errorCode`.
     ///
     /// Mirrors what torch's `ErrorHandler.record_exception` writes, so that torch's `ProcessFailure` reads it.
     #[must_use]
@@ -153,6 +162,7 @@ impl ErrorRecord {
                     provisional: self.provisional,
                 },
                 error_code: self.error_code,
+                passed_on_by: self.passed_on_by,
             },
         };
         serde_json::to_string(&file).expect("texts and numbers always have a JSON form")
@@ -171,6 +181,8 @@ struct Message<'a> {
     extra_info: ExtraInfo<'a>,
     #[serde(rename = "errorCode", skip_serializing_if = "Option::is_none")]
     error_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passed_on_by: Option<u32>,
 }
 
 #[derive(Serialize)]
