@@ -200,7 +200,12 @@ fn what_is_no_run_or_no_rank_is_wrong_usage() {
         assert!(text.lines().count() == 1 && words.iter().all(|word| text.contains(word)), "{text}");
     };
     refused(&[path(dir.path())], &["neither a run's directory"]);
-    refused(&[path(&dir.path().join("none"))], &["/none", "no such directory"]);
+    refused(
+        &[path(&dir.path().join("none"))],
+        &["/none", "no such directory", "'<DIR>'", "expected the directory of a run"],
+    );
+    // Whatever is in a path, it is one line.
+    refused(&[path(&dir.path().join("a\nb\x1b"))], &["/a\\nb\\x1b'", "no such directory"]);
     refused(&[], &["DIR", "rankrun logs --help"]);
     run_three(dir.path(), &[]);
     refused(&[path(dir.path()), "--rank", "7"], &["no rank 7", "0 to 2"]);

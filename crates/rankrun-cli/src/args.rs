@@ -94,7 +94,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", help_heading = "Log files")]
     pub(crate) log_max_size: Option<LogSize>,
 
-    /// Signals that are passed on to the workers while the run goes on [default: SIGUSR1,SIGUSR2]
+    /// Signals that are passed on to the workers while the run goes on; one that also stops the run stops it
+    /// [default: SIGUSR1,SIGUSR2]
     #[arg(long, value_name = "SIGNALS", value_parser = parse_signals, help_heading = "Stopping")]
     pub(crate) signals_to_forward: Option<SignalList>,
 
@@ -273,6 +274,8 @@ mod tests {
             (&["--node-rank", "-1", "true"], &["-1"]),
             (&["--node-rank", "first", "true"], &["--node-rank", "'first'", "from 0 to the number of nodes less one"]),
             (&["--master-addr", "", "true"], &["--master-addr", "not empty"]),
+            (&["--master-addr", "a b", "true"], &["--master-addr", "'a b'", "name or address of a host"]),
+            (&["--shutdown-timeout", "inf", "true"], &["--shutdown-timeout", "'inf'", "less than 1e19"]),
             (&["--master-port", "70000", "true"], &["--master-port", "'70000'", "1 to 65535"]),
             (&["--rdzv-conf", "timeout", "true"], &["--rdzv-conf", "'timeout'", "KEY=VALUE"]),
             (&["--local-addr", "", "true"], &["--local-addr", "not empty"]),

@@ -11,11 +11,13 @@ use std::time::{Instant, SystemTime};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rankrun::crates::logs::{LinePrefix, LogsError, Run, RunLog, RunTail, TerminalSize, WriteLinesError};
+use rankrun::crates::types::{escape_line, escape_os_str};
 
 use crate::console::say;
 use crate::exit_code;
-use crate::logs_args::LogsArgs;
+use crate::logs_args::{HELP, LogsArgs};
 use crate::output::OutputEnv;
+use crate::places;
 
 /// What most terminals have that do not say how wide they are.
 const USUAL_COLUMNS: usize = 80;
@@ -28,10 +30,10 @@ const PIECE: usize = 64 * 1024;
 enum ShowError {
     #[error(transparent)]
     Logs(#[from] LogsError),
-    #[error("there is no rank {rank} in {}: expected {}", dir.display(), known)]
-    NoRank { rank: usize, dir: PathBuf, known: String },
-    #[error("there is no node {node} in {}: expected {}", dir.display(), known)]
-    NoNode { node: usize, dir: PathBuf, known: String },
+    #[error("invalid value '{}' for '--rank': there is no rank {rank} in {}: expected {}", escape_line(.text), escape_os_str(dir.as_os_str()), known)]
+    NoRank { text: String, rank: usize, dir: PathBuf, known: String },
+    #[error("invalid value '{}' for '--node': there is no node {node} in {}: expected {}", escape_line(.text), escape_os_str(dir.as_os_str()), known)]
+    NoNode { text: String, node: usize, dir: PathBuf, known: String },
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
     /// The reader has seen enough.
@@ -45,13 +47,13 @@ pub(crate) fn run(args: &LogsArgs) -> u8 {
         // A closed pipe is the reader's choice.
         Ok(()) | Err(ShowError::Closed) => exit_code::SUCCESS,
         Err(error) => {
-            say(&error.to_string());
-            match error {
-                ShowError::NoRank { .. } | ShowError::NoNode { .. } | ShowError::Logs(LogsError::NoRun { .. }) => {
-                    exit_code::USAGE
-                }
-                _ => exit_code::LAUNCHER_FAILED,
-            }
+            let (text, code) = match &error {
+                ShowError::NoRank { .. } | ShowError::NoNode { .. } => (error.to_string(), exit_code::USAGE),
+                ShowError::Logs(error) => places::run_dir(&args.dir, error, HELP),
+                _ => (error.to_string(), exit_code::LAUNCHER_FAILED),
+            };
+            say(&text);
+            code
         }
     }
 }
@@ -220,7 +222,7 @@ fn open(args: &LogsArgs) -> Result<Vec<Part>, ShowError> {
             (Some(first), Some(last)) => format!("one of its {} nodes, from {first} to {last}", nodes.len()),
             _ => "none, as it is a run of one host".to_owned(),
         };
-        return Err(ShowError::NoNode { node: *node, dir: args.dir.clone(), known });
+        return Err(ShowError::NoNode { text: args.node.text.clone(), node: *node, dir: args.dir.clone(), known });
     }
     let is_shared = runs.len() > 1 || runs.iter().any(|run| run.node().is_some() && run.dir() != args.dir);
     let label = |run: &Run| run.node().filter(|_| is_shared).map_or(String::new(), |node| format!("node_{node} "));
@@ -241,7 +243,7 @@ fn check_ranks(args: &LogsArgs, parts: &[Part], logs: &[(bool, Vec<RunLog>)]) ->
         Some(rank) => {
             let last = size.map(|size| size.saturating_sub(1)).or(captured.last().copied());
             let known = last.map_or("none".to_owned(), |last| format!("0 to {last}"));
-            Err(ShowError::NoRank { rank: *rank, dir: args.dir.clone(), known })
+            Err(ShowError::NoRank { text: args.rank.text.clone(), rank: *rank, dir: args.dir.clone(), known })
         }
     }
 }

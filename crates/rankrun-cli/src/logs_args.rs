@@ -12,6 +12,9 @@ use rankrun::crates::logs::SinkId;
 
 use crate::output::ColorArg;
 use crate::usage::{self, Stop};
+use crate::values::Typed;
+
+pub(crate) const HELP: &str = "rankrun logs --help";
 
 /// Show the log files of a run, each line with its rank.
 ///
@@ -20,6 +23,7 @@ use crate::usage::{self, Stop};
 #[derive(Debug, Clone, Parser)]
 #[command(
     bin_name = "rankrun logs",
+    infer_long_args = true,
     name = "rankrun logs",
     version,
     max_term_width = 100,
@@ -34,11 +38,11 @@ pub(crate) struct LogsArgs {
 
     /// Only these local ranks, such as 3 or 0,2-5
     #[arg(long, value_name = "RANKS", default_value = "", hide_default_value = true, value_parser = parse_ranks)]
-    pub(crate) rank: Ranks,
+    pub(crate) rank: Typed<Ranks>,
 
     /// Only these nodes of a run that several share, such as 3 or 0,2-5
     #[arg(long, value_name = "NODES", default_value = "", hide_default_value = true, value_parser = parse_ranks)]
-    pub(crate) node: Ranks,
+    pub(crate) node: Typed<Ranks>,
 
     /// Only this stream
     #[arg(long, value_name = "STREAM")]
@@ -94,11 +98,14 @@ pub(crate) fn parse(command_line: &[OsString]) -> Option<Result<LogsArgs, Stop>>
     if command_line.get(1)? != "logs" {
         return None;
     }
-    Some(usage::parse(&command_line[1..], "rankrun logs --help"))
+    Some(usage::parse(&command_line[1..], HELP))
 }
 
-fn parse_ranks(text: &str) -> Result<Ranks, String> {
-    parse_numbers(text).ok_or_else(|| "expected numbers such as 3 or 0,2-5".to_owned())
+fn parse_ranks(text: &str) -> Result<Typed<Ranks>, String> {
+    let value = parse_numbers(text).ok_or_else(|| {
+        format!("expected numbers from 0 to {}, such as 3 or 0,2-5", rankrun::crates::types::MAX_LOCAL_RANK)
+    })?;
+    Ok(Typed { text: text.to_owned(), value })
 }
 
 /// Numbers and ranges of them, separated by commas; none in an empty text.
@@ -170,7 +177,7 @@ mod tests {
     #[test]
     fn what_to_show_is_read() {
         let args = parsed(&["dir", "--rank", "5,0-2", "--stream", "err", "-f"]).unwrap();
-        assert_eq!(args.rank.into_iter().collect::<Vec<_>>(), [0, 1, 2, 5]);
+        assert_eq!(args.rank.value.into_iter().collect::<Vec<_>>(), [0, 1, 2, 5]);
         assert_eq!((args.stream, args.follow, args.since), (Some(Stream::Err), true, None));
         assert_eq!(parsed(&["dir", "--stream", "stdout"]).unwrap().stream, Some(Stream::Out));
         assert!(parsed(&["dir"]).unwrap().rank.is_empty());

@@ -7,8 +7,6 @@ use std::str::FromStr;
 use rankrun::crates::types::escape_line;
 use rankrun_launcher::{MAX_NODES, STATIC_PORT, TopologyArgs, TopologyChoice};
 
-use crate::values::parse_text;
-
 /// torchrun's port of `--rdzv-backend c10d` where none is given.
 const C10D_PORT: u16 = 29400;
 
@@ -28,7 +26,7 @@ pub(crate) struct NodesArgs {
     pub(crate) node_rank: Option<usize>,
 
     /// MASTER_ADDR: where rank 0 listens [default: $MASTER_ADDR, what the batch system says, or 127.0.0.1]
-    #[arg(long, value_name = "HOST", value_parser = parse_text)]
+    #[arg(long, value_name = "HOST", value_parser = parse_host)]
     pub(crate) master_addr: Option<String>,
 
     /// MASTER_PORT: at which port, 0 for a free one [default: $MASTER_PORT, or a free one; with more nodes than one the
@@ -53,7 +51,7 @@ pub(crate) struct NodesArgs {
     pub(crate) rdzv_conf: Option<String>,
 
     /// MASTER_ADDR of a single node that is given no other
-    #[arg(long, value_name = "HOST", value_parser = parse_text)]
+    #[arg(long, value_name = "HOST", value_parser = parse_host)]
     pub(crate) local_addr: Option<String>,
 
     /// What may say how the job is laid out: auto (arguments, else Slurm, Kubernetes or MPI, else one node), static
@@ -166,7 +164,7 @@ fn endpoint(text: &str) -> Result<(String, Option<u16>), NodesError> {
         None if text.matches(':').count() > 1 => (text, None),
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
-    if host.is_empty() || host.contains('\0') {
+    if !is_host(host) {
         return Err(wrong());
     }
     let port = port.map(str::parse).transpose().map_err(|_| wrong())?;
@@ -178,6 +176,18 @@ fn parse_node_rank(text: &str) -> Result<usize, String> {
     rank.ok_or_else(|| {
         format!("expected a node's rank, from 0 to the number of nodes less one (at most {})", MAX_NODES - 1)
     })
+}
+
+fn parse_host(text: &str) -> Result<String, String> {
+    if is_host(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected the name or address of a host, not empty and without spaces".to_owned())
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {
@@ -266,11 +276,12 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_refused_in_one_sentence() {
         type Change = fn(&mut NodesArgs);
-        let cases: [(Change, &[&str]); 6] = [
+        let cases: [(Change, &[&str]); 7] = [
             (|args| args.nnodes = nnodes("1:4"), &["'--nnodes'", "1:4", "fixed number", "torchrun"]),
             (|args| args.rdzv_backend = Some("etcd".to_owned()), &["'--rdzv-backend'", "'etcd'", "static or c10d"]),
             (|args| args.rdzv_endpoint = Some("host:port".to_owned()), &["'host:port'", "HOST:PORT"]),
             (|args| args.rdzv_endpoint = Some("[::1".to_owned()), &["'[::1'", "[::1]:29500"]),
+            (|args| args.rdzv_endpoint = Some("a b:1".to_owned()), &["'a b:1'", "HOST:PORT"]),
             (
                 |args| (args.nnodes, args.master_port) = (nnodes("2"), Some(0)),
                 &["'0' for '--master-port'", "port 0", "1 to 65535"],

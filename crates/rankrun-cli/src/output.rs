@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io::IsTerminal;
+use std::str::FromStr;
 
+use rankrun::crates::types::escape_line;
 use rankrun::{ColorChoice, PrefixTemplate, Progress, WorkerGroup};
 
-use crate::values::ranks_of;
+use crate::values::{Typed, ranks_of};
 
 /// The arguments about shown lines.
 #[derive(Debug, Default, clap::Args)]
@@ -34,8 +35,8 @@ pub(crate) struct OutputArgs {
     pub(crate) color: ColorArg,
 
     /// Shows these ranks only; log files are complete for all
-    #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
-    pub(crate) local_ranks_filter: Option<RankList>,
+    #[arg(long, value_name = "RANKS")]
+    pub(crate) local_ranks_filter: Option<Typed<RankList>>,
 
     /// Copies lines of stdout with any of these texts, separated by commas (`\,` is a comma), to filtered_stdout.log; may be repeated
     #[arg(long, value_name = "TEXTS", value_parser = parse_filters)]
@@ -68,9 +69,14 @@ pub(crate) enum ColorArg {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankList(BTreeSet<usize>);
 
-impl fmt::Display for RankList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
+impl FromStr for RankList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match crate::logs_args::parse_numbers(text) {
+            Some(ranks) if !ranks.is_empty() => Ok(Self(ranks)),
+            _ => Err("expected local ranks separated by commas, such as 3 or 0,2-5".to_owned()),
+        }
     }
 }
 
@@ -100,9 +106,9 @@ pub(crate) struct OutputPlan {
 
 /// A filter names a rank that there is not.
 #[derive(Debug, thiserror::Error)]
-#[error("invalid value '{ranks}' for '--local-ranks-filter': there is no rank {rank}: expected {}", ranks_of(*size))]
+#[error("invalid value '{}' for '--local-ranks-filter': there is no rank {rank}: expected {}", escape_line(.ranks), ranks_of(*size))]
 pub(crate) struct RankFilterError {
-    ranks: RankList,
+    ranks: String,
     rank: usize,
     size: usize,
 }
@@ -164,9 +170,9 @@ pub(crate) fn resolve(
     local_world_size: usize,
     env: &OutputEnv,
 ) -> Result<OutputPlan, RankFilterError> {
-    let ranks = args.local_ranks_filter.as_ref().map(|RankList(ranks)| ranks);
+    let ranks = args.local_ranks_filter.as_ref().map(|typed| &typed.value.0);
     if let Some(rank) = ranks.and_then(|ranks| ranks.iter().find(|rank| **rank >= local_world_size)) {
-        let ranks = RankList(ranks.cloned().unwrap_or_default());
+        let ranks = args.local_ranks_filter.as_ref().map_or_else(String::new, |typed| typed.text.clone());
         return Err(RankFilterError { ranks, rank: *rank, size: local_world_size });
     }
     let texts = |lists: &[TextList]| {
@@ -221,13 +227,6 @@ impl OutputPlan {
             warnings.push(idle("--duplicate-stderr-filters", "stderr"));
         }
         warnings
-    }
-}
-
-fn parse_ranks(text: &str) -> Result<RankList, String> {
-    match crate::logs_args::parse_numbers(text) {
-        Some(ranks) if !ranks.is_empty() => Ok(RankList(ranks)),
-        _ => Err("expected local ranks, such as 3 or 0,2-5".to_owned()),
     }
 }
 
@@ -290,10 +289,10 @@ mod tests {
 
     #[test]
     fn a_filter_for_a_rank_that_does_not_exist_is_refused() {
-        let args = OutputArgs { local_ranks_filter: Some(parse_ranks("0, 2-4").unwrap()), ..OutputArgs::default() };
+        let args = OutputArgs { local_ranks_filter: Some("0, 2-4".parse().unwrap()), ..OutputArgs::default() };
         assert_eq!(
             resolve(&args, 4, &OutputEnv::default()).unwrap_err().to_string(),
-            "invalid value '0,4' for '--local-ranks-filter': there is no rank 4: expected 0 to 3"
+            "invalid value '0, 2-4' for '--local-ranks-filter': there is no rank 4: expected 0 to 3"
         );
         assert!(resolve(&args, 5, &OutputEnv::default()).is_ok());
     }

@@ -12,6 +12,7 @@ use rankrun::crates::types::escape_os_str;
 use rankrun::{StartError, StartProcessesError};
 use rankrun_launcher::EventLogError;
 
+use crate::exit_code;
 use crate::help::HELP;
 
 /// An argument names a place that cannot be used.
@@ -66,6 +67,14 @@ pub(crate) fn log_dir(dir: &Path, error: &StartProcessesError) -> Option<PlaceEr
     let expected = "a directory that can be written, or a path where one can be made";
     let (value, why) = (dir.to_owned(), source.to_string());
     is_its_fault.then_some(PlaceError { option: "--log-dir", value, why, expected })
+}
+
+/// What is wrong with the DIR of `rankrun logs` and its like, and the exit code; `help`: what shows more.
+pub(crate) fn run_dir(dir: &Path, error: &LogsError, help: &str) -> (String, u8) {
+    let LogsError::NoRun { what, .. } = error else { return (error.to_string(), exit_code::LAUNCHER_FAILED) };
+    let dir = escape_os_str(dir.as_os_str());
+    let expected = "expected the directory of a run, or a log directory with runs in it";
+    (format!("invalid value '{dir}' for '<DIR>': {what}: {expected} (see {help})"), exit_code::USAGE)
 }
 
 /// Whether an error is of the path, and not of the state of the system, such as a disk that is full.

@@ -5,12 +5,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
-use rankrun::crates::logs::LogsError;
 use rankrun_launcher::{JobRecord, JobRecordError};
 
 use crate::console::{say, show};
 use crate::exit_code;
+use crate::places;
 use crate::usage::{self, Stop};
+
+const HELP: &str = "rankrun result --help";
 
 /// Show what became of a run, and its first failing rank: of all nodes that share the directory, from their result.json.
 ///
@@ -19,6 +21,7 @@ use crate::usage::{self, Stop};
 #[derive(Debug, Parser)]
 #[command(
     bin_name = "rankrun result",
+    infer_long_args = true,
     name = "rankrun result",
     version,
     max_term_width = 100,
@@ -45,7 +48,7 @@ pub(crate) fn run(command_line: &[OsString]) -> Option<Result<u8, Stop>> {
     if command_line.get(1)? != "result" {
         return None;
     }
-    let args = usage::parse::<ResultArgs>(&command_line[1..], "rankrun result --help");
+    let args = usage::parse::<ResultArgs>(&command_line[1..], HELP);
     Some(args.map(|args| found(&args)))
 }
 
@@ -53,11 +56,12 @@ fn found(args: &ResultArgs) -> u8 {
     let job = match JobRecord::read(&args.dir) {
         Ok(job) => job,
         Err(error) => {
-            say(&error.to_string());
-            return match error {
-                JobRecordError::Logs(LogsError::NoRun { .. }) => exit_code::USAGE,
-                _ => exit_code::LAUNCHER_FAILED,
+            let (text, code) = match &error {
+                JobRecordError::Logs(error) => places::run_dir(&args.dir, error, HELP),
+                _ => (error.to_string(), exit_code::LAUNCHER_FAILED),
             };
+            say(&text);
+            return code;
         }
     };
     let text = match args.json.then(|| serde_json::to_string(&job)) {

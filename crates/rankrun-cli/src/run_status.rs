@@ -7,15 +7,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
-use rankrun::crates::logs::{LogsError, Run, RunLog, last_lines};
+use rankrun::crates::logs::{Run, RunLog, last_lines};
 use rankrun::crates::process::ProcessState;
 use rankrun::crates::types::{escape_line, escape_os_str};
 use rankrun_launcher::{AttemptRecord, CauseClass, ExitRecord, RecordState, RunRecord, WorkerRecord};
 
 use crate::console::{self, say};
 use crate::exit_code;
+use crate::places;
 use crate::status_line::clock;
 use crate::usage::{self, Stop};
+
+const HELP: &str = "rankrun status --help";
 
 /// How long the use of CPUs is measured for.
 const SAMPLE: Duration = Duration::from_millis(200);
@@ -32,6 +35,7 @@ const LINE: usize = 60;
 #[derive(Debug, Parser)]
 #[command(
     bin_name = "rankrun status",
+    infer_long_args = true,
     name = "rankrun status",
     version,
     max_term_width = 100,
@@ -57,7 +61,7 @@ pub(crate) fn run(command_line: &[OsString]) -> Option<Result<u8, Stop>> {
     if command_line.get(1)? != "status" {
         return None;
     }
-    let args = usage::parse::<StatusArgs>(&command_line[1..], "rankrun status --help");
+    let args = usage::parse::<StatusArgs>(&command_line[1..], HELP);
     Some(args.map(|args| show(&args)))
 }
 
@@ -66,12 +70,9 @@ fn show(args: &StatusArgs) -> u8 {
     let (logs, run) = match read {
         Ok(read) => read,
         Err(error) => {
-            say(&error.to_string());
-            return if matches!(error, LogsError::NoRun { .. }) {
-                exit_code::USAGE
-            } else {
-                exit_code::LAUNCHER_FAILED
-            };
+            let (text, code) = places::run_dir(&args.dir, &error, HELP);
+            say(&text);
+            return code;
         }
     };
     let record = match RunRecord::read(run.dir()) {

@@ -97,10 +97,11 @@ fn unknown(command: &Command, argument: &str, similar: Option<&str>) -> String {
     let could: Vec<String> = typed.map_or_else(Vec::new, |typed| {
         longs.filter(|long| long.starts_with(&typed)).map(|long| format!("--{long}")).collect()
     });
-    match (could.is_empty(), similar) {
-        (false, _) => format!("ambiguous argument '{argument}': expected one of {}", could.join(", ")),
-        (true, Some(similar)) => format!("unexpected argument '{argument}': did you mean '{similar}'?"),
-        (true, None) => format!("unexpected argument '{argument}'"),
+    match (could.as_slice(), similar) {
+        ([], None) => format!("unexpected argument '{argument}'"),
+        ([], Some(one)) => format!("unexpected argument '{argument}': did you mean '{one}'?"),
+        ([one], _) => format!("unexpected argument '{argument}': did you mean '{one}'?"),
+        (several, _) => format!("ambiguous argument '{argument}': expected one of {}", several.join(", ")),
     }
 }
 
@@ -210,5 +211,8 @@ mod tests {
         let text = wrong(&[b"--n", b"2"]);
         assert!(text.contains("'--n'") && text.contains("--nproc-per-node, ") && text.contains("--nnodes, "), "{text}");
         assert_eq!(wrong(&[b"--colour", b"always"]), "unexpected argument '--colour': did you mean '--color'?");
+        // Shortened as elsewhere.
+        let line = ["logs", "dir", "--foll"].map(OsString::from);
+        assert!(parse::<crate::logs_args::LogsArgs>(&line, "").is_ok_and(|args| args.follow));
     }
 }

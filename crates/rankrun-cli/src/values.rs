@@ -1,5 +1,6 @@
 //! Values of arguments that more than one group of arguments has. Not here: the arguments.
 
+use std::ops::Deref;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -17,6 +18,14 @@ impl<T: FromStr> FromStr for Typed<T> {
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
         Ok(Self { text: text.to_owned(), value: text.parse()? })
+    }
+}
+
+impl<T> Deref for Typed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
     }
 }
 
@@ -78,7 +87,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok();
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "expected a number of seconds, 0 or more, such as 30 or 0.5".to_owned())
+        .ok_or_else(|| "expected a number of seconds, 0 or more and less than 1e19, such as 30 or 0.5".to_owned())
 }
 
 /// A text that can be in the environment and has something to say.

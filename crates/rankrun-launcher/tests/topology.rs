@@ -242,6 +242,14 @@ fn what_cannot_be_is_refused_with_the_variable_its_value_and_what_to_do() {
 }
 
 #[test]
+fn an_address_that_is_no_text_is_refused_and_not_replaced() {
+    let value = <std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(b"n\xff".to_vec());
+    let env = Env::from([("MASTER_ADDR".into(), value)]);
+    let error = Topology::resolve(&args(""), WORKERS, &env, "host").unwrap_err().to_string();
+    assert_eq!(error, r"invalid value `n\xff` of MASTER_ADDR: expected a host's name or address");
+}
+
+#[test]
 fn the_operators_world_size_may_count_pods_or_workers() {
     for size in ["2", "8", "16"] {
         let environment = format!("{TRAIN_JOB} RANK=1 WORLD_SIZE={size}").replace("PER_NODE=auto", "PER_NODE=8");

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
-use rankrun_types::escape_line;
+use rankrun_types::{escape_line, escape_os_str};
 
 use crate::temporary::listed;
 
@@ -24,13 +24,13 @@ pub enum LogsError {
         value: String,
     },
     /// The log directory is something else.
-    #[error("log directory {} is not a directory", path.display())]
+    #[error("log directory {} is not a directory", escape_os_str(path.as_os_str()))]
     NotADirectory {
         /// The path.
         path: PathBuf,
     },
     /// A directory could not be made.
-    #[error("cannot create log directory {}: {source}", path.display())]
+    #[error("cannot create log directory {}: {source}", escape_os_str(path.as_os_str()))]
     Create {
         /// The directory; `<run id>_*` stands for a name that was to be found.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum LogsError {
         source: io::Error,
     },
     /// A log file could not be opened for the worker.
-    #[error("cannot open log file {}: {source}", path.display())]
+    #[error("cannot open log file {}: {source}", escape_os_str(path.as_os_str()))]
     Open {
         /// The file.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum LogsError {
         source: io::Error,
     },
     /// The file that describes a run could not be written or read.
-    #[error("run file {}: {source}", path.display())]
+    #[error("run file {}: {source}", escape_os_str(path.as_os_str()))]
     RunInfo {
         /// The file.
         path: PathBuf,
@@ -65,7 +65,7 @@ pub enum LogsError {
         source: io::Error,
     },
     /// A directory has no run in it.
-    #[error("{}: {what}", path.display())]
+    #[error("{}: {what}", escape_os_str(path.as_os_str()))]
     NoRun {
         /// The directory.
         path: PathBuf,
@@ -73,7 +73,7 @@ pub enum LogsError {
         what: &'static str,
     },
     /// A log file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", escape_os_str(path.as_os_str()))]
     Read {
         /// The file or directory.
         path: PathBuf,
@@ -87,7 +87,7 @@ pub enum LogsError {
         source: io::Error,
     },
     /// There is no pseudo-terminal for a worker's stream.
-    #[error("cannot open a pseudo-terminal for {}: {source}{}", path.display(), terminal_hint(source))]
+    #[error("cannot open a pseudo-terminal for {}: {source}{}", escape_os_str(path.as_os_str()), terminal_hint(source))]
     Terminal {
         /// The log file of the stream.
         path: PathBuf,
@@ -107,7 +107,7 @@ pub enum LogsError {
         source: io::Error,
     },
     /// A run directory could not be removed.
-    #[error("cannot remove log directory {}: {source}", path.display())]
+    #[error("cannot remove log directory {}: {source}", escape_os_str(path.as_os_str()))]
     Remove {
         /// The directory.
         path: PathBuf,

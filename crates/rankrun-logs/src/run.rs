@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rankrun_types::escape_os_str;
+
 use crate::error::LogsError;
 use crate::latest::LATEST;
 use crate::lines::Shape;
@@ -70,7 +72,7 @@ pub enum WriteLinesError {
     #[error(transparent)]
     Read(#[from] LogsError),
     /// They could not be written.
-    #[error("cannot write lines of {}: {source}", path.display())]
+    #[error("cannot write lines of {}: {source}", escape_os_str(path.as_os_str()))]
     Write {
         /// The file they are from.
         path: PathBuf,

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rankrun::crates::types::escape_os_str;
 use rankrun::{GroupEvent, GroupEventKind, PerRank};
 
 use super::event_line::{Details, EventLine, of_group};
@@ -30,7 +31,7 @@ pub enum EventTarget {
 
 /// The event log could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("event log {}: {source}", path.display())]
+#[error("event log {}: {source}", escape_os_str(path.as_os_str()))]
 pub struct EventLogError {
     /// The file.
     pub path: PathBuf,

@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rankrun::crates::types::escape_os_str;
+
 use super::run_record::RunRecord;
 
 /// The name of the file in a run's directory.
@@ -15,7 +17,7 @@ const MOST: u64 = 256 << 20;
 
 /// A result file could not be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("result file {}: {source}", path.display())]
+#[error("result file {}: {source}", escape_os_str(path.as_os_str()))]
 pub struct RecordError {
     /// The file.
     pub path: PathBuf,

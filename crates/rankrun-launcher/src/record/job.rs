@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use rankrun::Signal;
 use rankrun::crates::logs::{LogsError, Run};
+use rankrun::crates::types::escape_os_str;
 use serde::Serialize;
 
 use super::run_record::{AttemptRecord, CauseClass, ExitRecord, RecordState, RunRecord, SCHEMA_VERSION, WorkerRecord};
@@ -110,7 +111,8 @@ impl JobRecord {
             }
         }
         let why = problems.first().cloned().unwrap_or_else(|| "no node has written one".to_owned());
-        let mut job = Self::join(parts).ok_or(JobRecordError::NoResult { path: dir.display().to_string(), why })?;
+        let mut job =
+            Self::join(parts).ok_or(JobRecordError::NoResult { path: escape_os_str(dir.as_os_str()), why })?;
         // A node without a result may be the last.
         if let Some(beyond) = nodes.last().map(|last| last + 1).filter(|count| *count > job.nodes) {
             job.missing_nodes.extend(job.nodes..beyond);

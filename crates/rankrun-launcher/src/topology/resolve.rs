@@ -229,7 +229,10 @@ fn merge(
         None => TopologySource::OneNode,
     };
     let mut port = given.master_port;
-    let mut addr = given.master_addr.or_else(|| vars.text(env::MASTER_ADDR));
+    let mut addr = given.master_addr;
+    if addr.is_none() {
+        addr = vars.unicode(env::MASTER_ADDR, "a host's name or address")?;
+    }
     if port.is_none() {
         port = port_of(vars)?;
     }

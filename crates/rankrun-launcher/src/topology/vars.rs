@@ -47,6 +47,15 @@ impl<'a> Vars<'a> {
         self.get(name).map(|value| Field::new(value, name))
     }
 
+    /// As [`text`](Self::text), for what is taken as it is.
+    pub(super) fn unicode(self, name: &str, expected: &str) -> Result<Option<Field<String>>, TopologyError> {
+        let is_text = self.0.get(OsStr::new(name)).is_none_or(|value| value.to_str().is_some());
+        match self.text(name) {
+            Some(field) if !is_text => Err(invalid(field, expected)),
+            field => Ok(field),
+        }
+    }
+
     /// The first of these that is set.
     pub(super) fn first(self, names: &[&str]) -> Option<Field<String>> {
         names.iter().find_map(|name| self.text(name))
