@@ -157,11 +157,11 @@ pub(crate) fn parse(
     command_line: Vec<OsString>,
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Args, Stop> {
-    let command = command();
+    let mut command = command();
     let mut line = command_line;
     let start = line.len().min(1);
     line.splice(start..start, pet::arguments(&command, environment)?);
-    let matches = usage::matches(&command, &line, HELP)?;
+    let matches = usage::matches(&mut command, &line, HELP)?;
     Args::from_arg_matches(&matches).map_err(|error| usage::stop(&command, &error, HELP))
 }
 

@@ -103,7 +103,7 @@ fn is_on(given: &Given<'_>) -> Result<bool, Stop> {
 
 fn check(command: &Command, argument: &OsStr, variable: &str) -> Result<(), Stop> {
     let line = ["rankrun".into(), argument.to_owned(), "program".into()];
-    match usage::matches(command, &line, HELP) {
+    match usage::matches(&mut command.clone(), &line, HELP) {
         Ok(_) => Ok(()),
         Err(Stop::Usage(text)) => Err(Stop::Usage(format!("environment variable {variable}: {text}"))),
         Err(other) => Err(other),

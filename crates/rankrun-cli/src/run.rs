@@ -22,12 +22,6 @@ use crate::{above, exit_code};
 
 /// Runs the group, again if need be, and returns the exit code.
 pub(crate) fn run(plan: Plan) -> u8 {
-    for warning in &plan.warnings {
-        log::warn!("{warning}");
-    }
-    for note in &plan.notes {
-        say(note);
-    }
     // All workers have the same.
     if let Err(refused) = places::chdir(plan.placements[0].current_dir.as_deref()) {
         return above::failed(exit_code::USAGE, &refused.to_string());
@@ -41,6 +35,12 @@ pub(crate) fn run(plan: Plan) -> u8 {
             return above::failed(code, &refused.map_or_else(|| error.to_string(), |refused| refused.to_string()));
         }
     };
+    for warning in &plan.warnings {
+        log::warn!("{warning}");
+    }
+    for note in &plan.notes {
+        say(note);
+    }
     let launch = shaped(plan, records.feed());
     let logs = launch.logs();
     let mut console = Console { plan: &launch, records, warnings: 0, restarts: 0 };

@@ -64,11 +64,11 @@ pub(crate) fn command() -> Command {
 }
 
 fn parse(line: &[OsString], environment: impl Iterator<Item = (OsString, OsString)>) -> Result<(Args, bool), Stop> {
-    let command = command();
+    let mut command = command();
     let mut line = line.to_vec();
     line.splice(1..1, pet::arguments(&command, environment)?);
     const HELP: &str = "rankrun topology --help";
-    let matches = usage::matches(&command, &line, HELP)?;
+    let matches = usage::matches(&mut command, &line, HELP)?;
     let args = Args::from_arg_matches(&matches).map_err(|error| usage::stop(&command, &error, HELP))?;
     Ok((args, matches.get_flag("json")))
 }

@@ -24,14 +24,14 @@ pub(crate) enum Stop {
 
 /// Reads the arguments of a command of its own, its name before them. `help`: what shows more.
 pub(crate) fn parse<T: Parser>(line: &[OsString], help: &str) -> Result<T, Stop> {
-    let command = T::command();
-    let matches = matches(&command, line, help)?;
+    let mut command = T::command();
+    let matches = matches(&mut command, line, help)?;
     T::from_arg_matches(&matches).map_err(|error| stop(&command, &error, help))
 }
 
 /// Takes a command line apart, argument 0 included.
-pub(crate) fn matches(command: &Command, line: &[OsString], help: &str) -> Result<ArgMatches, Stop> {
-    command.clone().try_get_matches_from(line).map_err(|error| match error.kind() {
+pub(crate) fn matches(command: &mut Command, line: &[OsString], help: &str) -> Result<ArgMatches, Stop> {
+    command.try_get_matches_from_mut(line).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => stop(command, &error, help),
         _ if line.iter().any(|word| word.to_str().is_none()) => usage(&no_text(command, line), help),
         _ => stop(command, &error, help),
@@ -106,15 +106,12 @@ fn unknown(command: &Command, argument: &str, similar: Option<&str>) -> String {
 }
 
 /// What is wrong with a command line in which there are bytes that are no text.
-fn no_text(command: &Command, line: &[OsString]) -> String {
+fn no_text(command: &mut Command, line: &[OsString]) -> String {
     let escaped = |word: &OsString| if word.to_str().is_some() { word.clone() } else { escape_os_str(word).into() };
     let shown: Vec<OsString> = line.iter().map(escaped).collect();
-    // So that its arguments can be shown.
-    let mut command = command.clone();
-    command.build();
     let matches = match command.try_get_matches_from_mut(&shown) {
         // Escaped it is no better, and what it is not is known.
-        Err(error) => return text(&command, &error),
+        Err(error) => return text(command, &error),
         Ok(matches) => matches,
     };
     let changed: Vec<&str> =
@@ -148,7 +145,7 @@ mod tests {
     fn wrong(line: &[&[u8]]) -> String {
         let line = [&[&b"rankrun"[..]], line, &[b"true"]].concat();
         let line: Vec<OsString> = line.into_iter().map(|word| OsString::from_vec(word.to_vec())).collect();
-        match matches(&crate::help::command(), &line, "rankrun --help") {
+        match matches(&mut crate::help::command(), &line, "rankrun --help") {
             Err(Stop::Usage(text)) => text.strip_suffix(" (see rankrun --help)").unwrap().to_owned(),
             other => panic!("{line:?} gave {other:?}"),
         }
@@ -188,7 +185,7 @@ mod tests {
         ]
         .map(|word| OsString::from_vec(word.to_vec()))
         .to_vec();
-        assert!(matches(&crate::help::command(), &line, "").is_ok());
+        assert!(matches(&mut crate::help::command(), &line, "").is_ok());
     }
 
     #[test]
