@@ -1,5 +1,5 @@
-//! Telling the launcher above of a failure of rankrun itself, where rankrun is a worker: [`failed`], [`tell`]. Not here: passing on that
-//! of a worker (`rankrun-errors`).
+//! Telling the launcher above of a failure of rankrun itself, where rankrun is a worker: [`failed`], [`tell`]. Not here:
+//! passing on that of a worker (`rankrun-errors`).
 
 use rankrun::crates::errors::{ErrorRecord, get_error_handler};
 

@@ -19,29 +19,31 @@ pub(crate) struct LastWords {
 
 /// What says most among a worker's last lines; `None` if there are only blank ones.
 pub(crate) fn last_words(lines: &[String]) -> Option<LastWords> {
-    let mut words: Option<LastWords> = None;
+    let mut found: Option<(usize, Option<Report>)> = None;
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         // An excerpt has what says most before that.
-        if words.is_some() && is_omission(line) {
+        if found.is_some() && is_omission(line) {
             break;
         }
         let Some(report) = Report::begun_by(line) else {
             if !is_noise(line) {
-                words = Some(LastWords { text: line.trim().to_owned(), is_report: false, at });
+                found = Some((at, None));
             }
             at += 1;
             continue;
         };
-        if !words.as_ref().is_some_and(|words| words.is_report) {
-            words = Some(LastWords { text: report.text(&lines[at..]), is_report: true, at });
+        if !matches!(found, Some((_, Some(_)))) {
+            found = Some((at, Some(report)));
         }
         at += report.length(&lines[at..]);
     }
-    words.or_else(|| {
-        let at = lines.iter().rposition(|line| !line.trim().is_empty())?;
-        Some(LastWords { text: lines[at].trim().to_owned(), is_report: false, at })
-    })
+    let (at, report) = match found {
+        Some(found) => found,
+        None => (lines.iter().rposition(|line| !line.trim().is_empty())?, None),
+    };
+    let text = report.map_or_else(|| lines[at].trim().to_owned(), |report| report.text(&lines[at..]));
+    Some(LastWords { text, is_report: report.is_some(), at })
 }
 
 /// At most so many of a worker's last lines to show: the last ones or, if the one that says why it ended is before them,
@@ -101,7 +103,7 @@ impl Report {
             Some(Self::GoPanic)
         } else if starts("terminate called ") {
             Some(Self::CppTerminate)
-        } else if line.contains("Sanitizer: ") && (starts("==") || starts("SUMMARY: ") || starts("WARNING: ")) {
+        } else if (starts("==") || starts("SUMMARY: ") || starts("WARNING: ")) && line.contains("Sanitizer: ") {
             Some(Self::Sanitizer)
         } else {
             starts("Fatal Python error: ").then_some(Self::PythonFatal)

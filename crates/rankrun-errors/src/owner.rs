@@ -4,10 +4,10 @@
 //! All that a worker starts inherits the path of its error file. A wrapper such as `sh -c 'python train.py'` ends of what
 //! its child recorded; a helper records something harmless and the worker goes on. Nothing tells the two apart but the
 //! worker itself: a wrapper ends soon after, with the code that its child ended with or, whatever that was, with 1. So a
-//! record by another process counts for a worker that ended so, and else is named and left aside. (A helper's counts too where
-//! the worker fails with the same code, or with 1, right after it.) A record without a pid (torch's, TensorPlay's) is taken for the worker's
-//! own, as long as it can be: who hangs in its shutdown is ended by its peers' timeouts, which are half an hour at most
-//! by default, and who crashes in it does so at once.
+//! record by another process counts for a worker that ended so, and else is named and left aside. (A helper's counts too
+//! where the worker fails with the same code, or with 1, right after it.) A record without a pid (torch's, TensorPlay's) is
+//! taken for the worker's own, as long as it can be: who hangs in its shutdown is ended by its peers' timeouts, which are
+//! half an hour at most by default, and who crashes in it does so at once.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

@@ -37,8 +37,8 @@ const PANIC_CODE: i32 = 101;
 /// ([`ErrorRecord::with_exit_code`]).
 ///
 /// While the function runs a panic hook is installed that calls the one before it. A hook that the function sets itself must
-/// call the one that it replaces, before it ends the process. Without `TORCHELASTIC_ERROR_FILE` in the environment nothing is written; that the file cannot be
-/// written is logged and changes nothing else.
+/// call the one that it replaces, before it ends the process. Without `TORCHELASTIC_ERROR_FILE` in the environment nothing is
+/// written; that the file cannot be written is logged and changes nothing else.
 ///
 /// Mirrors the `record` decorator of torch and TensorPlay.
 ///

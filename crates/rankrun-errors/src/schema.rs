@@ -69,7 +69,8 @@ pub struct ErrorFileData {
     pub exit_code: Option<i32>,
     /// The process that passed the record on; only rankrun says so.
     pub passed_on_by: Option<u32>,
-    /// Whether the error code is that of the writer, a launcher that failed itself, unless it was passed on; only rankrun's records can be so.
+    /// Whether the error code is that of the writer, a launcher that failed itself, unless it was passed on; only rankrun's
+    /// records can be so.
     pub own_error_code: bool,
     /// Whether it was written at a panic that its process may have survived: it may have ended of something else. Only
     /// rankrun's records can be so.

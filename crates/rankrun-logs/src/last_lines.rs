@@ -31,9 +31,13 @@ pub fn last_lines(path: impl AsRef<Path>, count: usize) -> Vec<String> {
 
 /// The last lines of the end of some output.
 pub(crate) fn last_lines_of(bytes: &[u8], count: usize) -> Vec<String> {
-    let text = String::from_utf8_lossy(bytes);
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].iter().map(|line| shortened(last_state(line))).collect()
+    let whole = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    // Only what is shown is decoded.
+    let start = count
+        .checked_sub(1)
+        .map_or(bytes.len(), |before| memchr::memrchr_iter(b'\n', whole).nth(before).map_or(0, |newline| newline + 1));
+    let text = String::from_utf8_lossy(&bytes[start..]);
+    text.lines().map(|line| shortened(last_state(line))).collect()
 }
 
 /// What a line shows in the end of text that `\r` overwrites.
@@ -42,7 +46,9 @@ fn last_state(line: &str) -> &str {
 }
 
 fn shortened(line: &str) -> String {
-    match line.char_indices().nth_back(LINE - 1) {
+    // As many bytes are not more characters.
+    let cut = (line.len() > LINE).then(|| line.char_indices().nth_back(LINE - 1)).flatten();
+    match cut {
         Some((start, _)) if start > 0 => format!("...{}", &line[start..]),
         _ => line.to_owned(),
     }
@@ -54,7 +60,7 @@ pub(crate) fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
     // Not the NUL bytes of a beginning that was freed.
     let start = data_from(&file, length.saturating_sub(WINDOW));
     file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(length.saturating_sub(start).min(WINDOW) as usize + 1);
     file.take(WINDOW).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -87,6 +93,7 @@ mod tests {
         text.extend(b"\n\xff\nlast");
         std::fs::write(&path, text).unwrap();
         assert_eq!(last_lines(&path, 2), ["\u{fffd}", "last"]);
+        assert_eq!((last_lines(&path, 1), last_lines(&path, 0)), (vec!["last".to_owned()], vec![]));
         let long = &last_lines(&path, 3)[0];
         assert!(long.starts_with("...x") && long.ends_with("xxx"), "{long}");
         assert_eq!(long.chars().count(), LINE + 3);
