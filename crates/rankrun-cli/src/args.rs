@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{FromArgMatches, Parser, ValueHint};
+use clap::{ArgMatches, Command, FromArgMatches, Parser, ValueHint};
 
 use crate::environment::EnvironmentArgs;
 use crate::help::{self, HELP, command};
@@ -134,6 +134,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) records: RecordArgs,
 
+    /// The variables of the environment that some of these are from.
+    #[arg(skip)]
+    pub(crate) variables: Vec<String>,
+
     /// The program, or the module, and its arguments: options after it are its own
     #[arg(
         value_name = "PROGRAM [ARGS]",
@@ -157,12 +161,28 @@ pub(crate) fn parse(
     command_line: Vec<OsString>,
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Args, Stop> {
-    let mut command = command();
-    let mut line = command_line;
+    Ok(read(command(), command_line, environment, HELP)?.0)
+}
+
+/// The same by a definition that has more than these arguments; `help`: what shows them.
+pub(crate) fn read(
+    mut command: Command,
+    mut line: Vec<OsString>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+    help: &str,
+) -> Result<(Args, ArgMatches), Stop> {
+    let given = pet::arguments(&command, environment)?;
     let start = line.len().min(1);
-    line.splice(start..start, pet::arguments(&command, environment)?);
-    let matches = usage::matches(&mut command, &line, HELP)?;
-    Args::from_arg_matches(&matches).map_err(|error| usage::stop(&command, &error, HELP))
+    line.splice(start..start, given.arguments);
+    let read = usage::matches(&mut command, &line, help).and_then(|matches| {
+        let args = Args::from_arg_matches(&matches).map_err(|error| usage::stop(&command, &error, help))?;
+        Ok((args, matches))
+    });
+    match read {
+        Ok((args, matches)) => Ok((Args { variables: given.variables, ..args }, matches)),
+        Err(Stop::Usage(text)) => Err(Stop::Usage(pet::with_variables(text, &given.variables))),
+        Err(other) => Err(other),
+    }
 }
 
 #[cfg(test)]
@@ -375,6 +395,16 @@ mod tests {
             let Err(Stop::Usage(text)) = parse(line, std::iter::once((name.into(), value))) else { panic!("{name}") };
             assert!(text.lines().count() == 1 && words.iter().all(|word| text.contains(word)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_contradiction_is_told_with_the_variables_that_have_a_part_in_it() {
+        let Err(Stop::Usage(text)) = parsed_in(&[("PET_MODULE", "1"), ("PET_RDZV_CONF", "")], &["--no-python", "x"])
+        else {
+            panic!("it is none")
+        };
+        let expected = "the argument '--module' cannot be used with '--no-python' (see rankrun --help); some arguments are from PET_MODULE";
+        assert_eq!(text, expected);
     }
 
     #[test]

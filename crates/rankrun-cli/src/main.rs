@@ -70,9 +70,10 @@ fn launch(command_line: Vec<OsString>) -> u8 {
     let plan = match plan::resolve(&args, &plan::Surroundings::of_this_process()) {
         Ok(plan) => plan,
         Err(error) => {
-            console::say(&error.to_string());
+            let text = pet::with_variables(error.to_string(), &args.variables);
+            console::say(&text);
             if !args.dry_run {
-                above::tell(error.exit_code(), &error.to_string(), "");
+                above::tell(error.exit_code(), &text, "");
             }
             return error.exit_code();
         }

@@ -43,19 +43,32 @@ struct Given<'a> {
     value: OsString,
 }
 
+/// Arguments in the environment.
+#[derive(Debug, Default)]
+pub(crate) struct EnvironmentArguments {
+    pub(crate) arguments: Vec<OsString>,
+    /// The names of the variables that they are from.
+    pub(crate) variables: Vec<String>,
+}
+
+/// What is wrong with a command line, with the variables that had a part in it.
+pub(crate) fn with_variables(text: String, variables: &[String]) -> String {
+    if variables.is_empty() { text } else { format!("{text}; some arguments are from {}", variables.join(", ")) }
+}
+
 /// The arguments in the environment, each checked so that what is wrong is told with the variable's name.
 ///
 /// Empty variables and names that are no option's do not count; nor, in a worker of another launcher, do those about nodes.
 pub(crate) fn arguments(
     command: &Command,
     environment: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<Vec<OsString>, Stop> {
+) -> Result<EnvironmentArguments, Stop> {
     let environment: Env = environment.collect();
     let is_worker = worker_of_another(&environment).is_some();
     let found = environment.into_iter().filter_map(|(name, value)| look_up(command, &name, value));
     let mut given: Vec<Given<'_>> = found.filter(|given| !(is_worker && OF_NODES.contains(&given.option))).collect();
     given.sort_by(|a, b| (a.variable.starts_with(PET), &a.variable).cmp(&(b.variable.starts_with(PET), &b.variable)));
-    let mut arguments = Vec::new();
+    let mut found = EnvironmentArguments::default();
     for given in given {
         let mut argument = OsString::from(format!("--{}", given.option));
         if given.takes_value {
@@ -65,9 +78,10 @@ pub(crate) fn arguments(
         } else if !is_on(&given)? {
             continue;
         }
-        arguments.push(argument);
+        found.arguments.push(argument);
+        found.variables.push(given.variable);
     }
-    Ok(arguments)
+    Ok(found)
 }
 
 fn look_up<'a>(command: &'a Command, name: &OsStr, value: OsString) -> Option<Given<'a>> {

@@ -3,12 +3,12 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgAction, Command, FromArgMatches};
+use clap::{Arg, ArgAction, Command};
 
-use crate::args::Args;
+use crate::args::{self, Args};
 use crate::console::{say, show};
 use crate::plan::{Surroundings, topology};
-use crate::usage::{self, Stop};
+use crate::usage::Stop;
 use crate::{exit_code, help, pet};
 
 /// The options that matter here; all others of a launch are taken as well.
@@ -64,12 +64,7 @@ pub(crate) fn command() -> Command {
 }
 
 fn parse(line: &[OsString], environment: impl Iterator<Item = (OsString, OsString)>) -> Result<(Args, bool), Stop> {
-    let mut command = command();
-    let mut line = line.to_vec();
-    line.splice(1..1, pet::arguments(&command, environment)?);
-    const HELP: &str = "rankrun topology --help";
-    let matches = usage::matches(&mut command, &line, HELP)?;
-    let args = Args::from_arg_matches(&matches).map_err(|error| usage::stop(&command, &error, HELP))?;
+    let (args, matches) = args::read(command(), line.to_vec(), environment, "rankrun topology --help")?;
     Ok((args, matches.get_flag("json")))
 }
 
@@ -77,7 +72,7 @@ fn found(args: &Args, json: bool, surroundings: &Surroundings) -> u8 {
     let topology = match topology(args, surroundings) {
         Ok((_, topology)) => topology,
         Err(error) => {
-            say(&error.to_string());
+            say(&pet::with_variables(error.to_string(), &args.variables));
             return error.exit_code();
         }
     };
