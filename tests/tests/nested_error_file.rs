@@ -102,8 +102,12 @@ fn what_a_launcher_passes_on_counts_where_the_worker_can_have_ended_of_it() {
         assert_eq!(output.code, Some(code), "{output}");
         let outer = report.lines().find(|line| line.starts_with("outer FAILED: ")).unwrap();
         assert!(outer.ends_with(headline), "{report}");
-        let problem = "(not used: it was passed on by a launcher whose worker ended with code 3, not by the worker ";
-        assert_eq!(report.contains(problem) && report.contains("; it says: no cache)"), code == 6, "{report}");
+        let problem = [
+            "(not used: it was passed on by process ",
+            ", whose worker ended with code 3, not by the worker ",
+            ", which ended with code 6; it says: no cache)",
+        ];
+        assert_eq!(problem.iter().all(|part| report.contains(part)), code == 6, "{report}");
     }
 }
 

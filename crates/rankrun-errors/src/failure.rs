@@ -140,8 +140,9 @@ impl ProcessFailure {
     /// A record that tells of something else is left aside, with the reason and its message in
     /// [`error_file_problem`](Self::error_file_problem): one that is older than the worker; one by another process, unless
     /// the worker ended within 3 s of it as a wrapper does: with the exit code that the record announces, or with 1, or, if it
-    /// announces none, with any; one that another launcher passed on, unless it ended with the code of that one's worker, or
-    /// with 1; one by nobody knows whom, if the worker lived on for half an hour, or for 10 s until a signal other than SIGABRT.
+    /// announces none, with any; one that another launcher of rankrun passed on, unless it ended with the code of that one's
+    /// worker, or with 1, within 30 s; one by nobody knows whom, if the worker lived on for half an hour, or for 10 s until a signal
+    /// other than SIGABRT.
     #[must_use]
     pub fn from_parts(observed: ObservedExit, error_file: Option<PathBuf>, reading: ErrorFileReading) -> Self {
         let (error_file, data, problem) = match reading {

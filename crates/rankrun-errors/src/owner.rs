@@ -39,7 +39,7 @@ pub(crate) enum NotTheCause {
     /// It is by another process, and the worker ended otherwise than that does: exit codes, negative for a signal.
     OtherEnd { pid: u32, recorded: i32, worker: u32, ended: i32 },
     /// It was passed on by a launcher, and the worker ended otherwise than that does.
-    OtherLauncher { passed_on: i32, worker: u32, ended: i32 },
+    OtherLauncher { pid: u32, passed_on: i32, worker: u32, ended: i32 },
     /// Nobody knows whose it is, and the worker lived on for too long.
     LivedOn { lived_on: Duration },
 }
@@ -60,11 +60,11 @@ impl fmt::Display for NotTheCause {
                     "is by process {pid}, which it ends with {recorded}, not by the worker {worker}, which ended with {ended}"
                 )
             }
-            Self::OtherLauncher { passed_on, worker, ended } => {
+            Self::OtherLauncher { pid, passed_on, worker, ended } => {
                 let (passed_on, ended) = (code_or_signal(*passed_on), code_or_signal(*ended));
                 write!(
                     f,
-                    "was passed on by a launcher whose worker ended with {passed_on}, not by the worker {worker}, which ended with {ended}"
+                    "was passed on by process {pid}, whose worker ended with {passed_on}, not by the worker {worker}, which ended with {ended}"
                 )
             }
             Self::LivedOn { lived_on } => {
@@ -95,16 +95,18 @@ pub(crate) fn judge(observed: &ObservedExit, data: &ErrorFileData, recorded_ns: 
     if [data.pid, data.passed_on_by].contains(&Some(worker)) {
         return Ok(());
     }
-    // A launcher, which ended with the code of its own worker, as a shell has it, or with 1. The time is that of its worker's
-    // failure, which may be long before its own end.
+    // The time is that of the failure of a launcher's worker, which may be long before its own end.
     if let Some(code) = data.passed_on_code() {
+        // Torch's launchers do not say who they are, and a worker of torch may have written the code itself.
+        let Some(pid) = data.passed_on_by else { return Ok(()) };
         let since = data.mtime_ns.map_or(Duration::ZERO, |passed_on_ns| lived_on(observed, passed_on_ns));
-        if let (Some(pid), true) = (data.passed_on_by, since > PASSED_ON) {
+        if since > PASSED_ON {
             return Err(NotTheCause::OtherProcess { pid, worker, lived_on: since });
         }
+        // A launcher ends with the code of its worker, as a shell has it, or with 1.
         return match may_be_handed_on(code, observed) {
             true => Ok(()),
-            false => Err(NotTheCause::OtherLauncher { passed_on: code, worker, ended: ended.exitcode() }),
+            false => Err(NotTheCause::OtherLauncher { pid, passed_on: code, worker, ended: ended.exitcode() }),
         };
     }
     let lived_on = lived_on(observed, recorded_ns);
@@ -233,6 +235,8 @@ mod tests {
         let other = |second| record(Some(117), Some(STARTED_TICKS + 50), second);
         let unknown = |second| record(None, None, second);
         let passed_on = |second| ErrorFileData { error_code: Some(-11), ..other(second) };
+        let passed_on_by = |by| ErrorFileData { passed_on_by: Some(by), ..passed_on(5) };
+        let coded = |code| ErrorFileData { error_code: Some(code), ..unknown(5) };
         let ends_with = |code| ErrorFileData { exit_code: Some(code), ..other(5) };
         let failed_itself = |code| ErrorFileData { error_code: Some(code), own_error_code: true, ..ends_with(code) };
         let survives = |code| ErrorFileData { provisional: true, ..ends_with(code) };
@@ -320,28 +324,30 @@ mod tests {
             (
                 "passed on by a launcher that is the worker and has codes of its own",
                 true,
-                ErrorFileData { passed_on_by: Some(WORKER), ..passed_on(5) },
+                passed_on_by(WORKER),
                 5,
                 worker(code(3), 40, false),
             ),
-            ("passed on by a launcher that has one code", true, passed_on(5), 5, worker(one, 40, false)),
-            ("passed on by a launcher that was a helper", false, passed_on(5), 5, worker(code(6), 6, false)),
-            ("passed on by such a one, and a crash", false, passed_on(5), 5, worker(ABRT, 6, false)),
+            ("passed on by a launcher that has one code", true, passed_on_by(117), 5, worker(one, 6, false)),
+            ("passed on by a launcher that was a helper", false, passed_on_by(117), 5, worker(code(6), 6, false)),
+            ("passed on by such a one, and a crash", false, passed_on_by(117), 5, worker(ABRT, 6, false)),
             (
                 "passed on by a launcher below a shell that cleans up",
                 true,
-                ErrorFileData { passed_on_by: Some(117), ..passed_on(5) },
+                passed_on_by(117),
                 5,
                 worker(code(139), 25, false),
             ),
             (
                 "passed on by a launcher that was a helper, an hour before",
                 false,
-                ErrorFileData { passed_on_by: Some(117), ..passed_on(5) },
+                passed_on_by(117),
                 5,
                 worker(one, 3605, false),
             ),
-            ("passed on by a launcher that was stopped", true, passed_on(5), 5, worker(TERM, 6, true)),
+            ("passed on by a launcher that was stopped", true, passed_on_by(117), 5, worker(TERM, 6, true)),
+            ("passed on by nobody knows whom", true, passed_on(5), 5, worker(code(6), 6, false)),
+            ("of a foreign dialect with another code in it", true, coded(3), 5, worker(code(7), 5, false)),
             ("of a foreign dialect, then two seconds of shutdown", true, unknown(5), 5, worker(one, 7, false)),
             ("of a foreign dialect, then a crash in the shutdown", true, unknown(5), 5, worker(SEGV, 8, false)),
             ("of a foreign dialect, then a watchdog's abort", true, unknown(5), 5, worker(ABRT, 605, false)),
@@ -394,8 +400,8 @@ mod tests {
                 "is by process 7, which it ends with code 1, not by the worker 5, which ended with signal 11",
             ),
             (
-                NotTheCause::OtherLauncher { passed_on: -9, worker: 5, ended: 6 },
-                "was passed on by a launcher whose worker ended with signal 9, not by the worker 5, which ended with code 6",
+                NotTheCause::OtherLauncher { pid: 7, passed_on: -9, worker: 5, ended: 6 },
+                "was passed on by process 7, whose worker ended with signal 9, not by the worker 5, which ended with code 6",
             ),
             (NotTheCause::LivedOn { lived_on }, "was written 65.3 s before the worker ended, of something else"),
         ] {
