@@ -2,6 +2,7 @@
 //! process left behind holds anything up.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -278,6 +279,36 @@ fn what_a_full_disk_did_not_take_is_on_the_console_in_its_place_and_counted_in_t
     assert!(begun.starts_with('b') && begun.len() < 5000);
     assert_eq!(lines.next(), Some(&*format!("[rankrun: {} bytes dropped]", 2 * 5001 - begun.len())));
     assert_eq!((lines.next(), lines.next()), (Some("d"), None));
+}
+
+#[test]
+fn the_end_of_what_a_full_disk_did_not_take_is_saved_when_there_is_room_at_the_end() {
+    for limited in [false, true] {
+        let Some(disk) = Mounted::tmpfs() else { return };
+        // A console that takes nothing keeps the file's beginning from being freed, until the workers have ended.
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let size: &[&str] = if limited { &["--log-max-size", "64k"] } else { &[] };
+        let args = [&["--pty", "-t", "1", "--log-dir", text(disk.path())], size].concat();
+        let script = "i=0; while [ $i -lt 30000 ]; do echo line $i of rank $RANK ----------------------; i=$((i+1)); done; \
+                      touch {wrote}; {W} wait-for {room}";
+        let filling = disk.path().join("fill");
+        // With a size the file's own beginning is what makes room.
+        fs::write(&filling, vec![b'x'; if limited { 0 } else { 500_000 }]).unwrap();
+        let mut group = Group::start_as(Pidfds::Used.rankrun().stdout(writer), 1, &args, Script::Shell(script));
+        group.wait_for_files(&["wrote"]);
+        eventually("it is said", LIMIT, || !group.running().stderr().is_empty());
+        fs::remove_file(&filling).unwrap();
+        group.touch("room");
+        let mut shown = Vec::new();
+        reader.read_to_end(&mut shown).unwrap();
+        let output = group.end();
+        assert_eq!((output.code, output.stderr_text().lines().count()), (Some(0), 1), "{output}");
+        assert!(!output.stderr_text().contains("at the end"), "{output}");
+        let file = fs::read_to_string(log(disk.path(), "0/stdout.log")).unwrap();
+        assert!(file.ends_with("\nline 29999 of rank 0 ----------------------\n"), "limited: {limited}");
+        assert!(file.contains("bytes dropped]\n") && !file.contains('\0'), "limited: {limited}");
+        assert!(!limited || file.len() <= 64 << 10, "limited: {limited}");
+    }
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl Driver {
         };
         driver.start_tail(tee)?;
         let positions = driver.tail.as_ref().map(Tail::positions);
-        let log_files = LogFiles::start(&driver.spec, &driver.dest, positions, health);
+        let log_files = LogFiles::start(&driver.spec, &driver.dest, positions, health, driver.unsaved.clone());
         driver.log_files =
             Some(log_files.map_err(|source| StartError::Logs { name: driver.spec.name.clone(), source })?);
         if let Some(policy) = driver.spec.stall_policy {

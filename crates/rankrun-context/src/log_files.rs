@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rankrun_logs::{
-    HealthWatch, LogHealth, LogLimiter, LogsDest, LogsError, RunInfo, RunMark, TailPositions, open_log,
+    HealthWatch, LogHealth, LogLimiter, LogsDest, LogsError, RunInfo, RunMark, TailPositions, Unsaved, open_log,
 };
 use rankrun_types::env;
 
@@ -23,6 +23,8 @@ pub(crate) struct LogFiles {
     health: LogHealth,
     /// Where no tail looks after them.
     health_watch: Option<HealthWatch>,
+    /// What the files of terminals did not take.
+    unsaved: Option<Unsaved>,
     warnings: Vec<String>,
 }
 
@@ -33,6 +35,7 @@ impl LogFiles {
         dest: &LogsDest,
         positions: Option<TailPositions>,
         health: LogHealth,
+        unsaved: Option<Unsaved>,
     ) -> Result<Self, LogsError> {
         let paths = paths(dest);
         let mut warnings = Vec::new();
@@ -47,7 +50,11 @@ impl LogFiles {
                 // The tail has made those of chosen lines that there are.
                 let chosen = [&dest.filtered_stdout, &dest.filtered_stderr].into_iter().flatten();
                 let paths = paths.into_iter().chain(chosen.filter(|path| path.is_file())).cloned();
-                Some(LogLimiter::start(paths.collect(), max, positions)?)
+                let limiter = LogLimiter::start(paths.collect(), max, positions)?;
+                Some(match unsaved.clone() {
+                    Some(unsaved) => limiter.with_unsaved(unsaved),
+                    None => limiter,
+                })
             }
             _ => None,
         };
@@ -55,7 +62,7 @@ impl LogFiles {
             true => None,
             false => Some(HealthWatch::start(health.clone(), captured)?),
         };
-        Ok(Self { _mark: mark, limiter, health, health_watch, warnings })
+        Ok(Self { _mark: mark, limiter, health, health_watch, unsaved, warnings })
     }
 
     /// Cuts what is too long, until `deadline` at most, and says what is wrong with the files.
@@ -63,6 +70,9 @@ impl LogFiles {
         let mut warnings = std::mem::take(&mut self.warnings);
         if let Some(limiter) = self.limiter.take() {
             warnings.extend(limiter.finish(deadline));
+        }
+        if let Some(missing) = self.unsaved.as_ref().and_then(Unsaved::save) {
+            self.health.add(&missing);
         }
         self.health_watch = None;
         warnings.extend(self.health.look());

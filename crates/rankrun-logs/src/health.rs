@@ -91,8 +91,10 @@ impl LogHealth {
         }
     }
 
-    /// Adds to what has been said, for the end of the run; it is not said again.
-    pub(crate) fn add(&self, text: &str) {
+    /// Adds to what has been said, if anything was, for the end of the run; it is not said again.
+    ///
+    /// `text`: one fragment, such as what [`Unsaved::save`](crate::Unsaved::save) gives.
+    pub fn add(&self, text: &str) {
         if let Some(said) = &mut *self.0.said.lock().unwrap_or_else(PoisonError::into_inner) {
             *said = format!("{said}; {text}");
         }

@@ -2,13 +2,20 @@
 //! (`tail::engine`).
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use memchr::memchr;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::eventfd::EventFd;
 
 use crate::last_lines::{end_of, last_lines_of};
+use crate::limit::dropped;
 
 /// The most that is held of one file for who shows it, in bytes; what is more is not shown.
 const HELD: usize = 1 << 20;
@@ -68,6 +75,51 @@ impl Unsaved {
         last_lines_of(&[before, end].concat(), count)
     }
 
+    /// Appends what the files have not taken, where there is room now, and says what is missing still, for people.
+    ///
+    /// For the end of a run, when the terminals are closed. Of each file the last 16 KiB were kept: of more, these from the
+    /// start of a line, after a line that says how many bytes are not there. May block as a write to a file does.
+    /// Idempotent: what is there is not appended again.
+    #[must_use]
+    pub fn save(&self) -> Option<String> {
+        for (number, (path, _)) in self.0.files.iter().enumerate() {
+            if let Err(error) = self.save_one(number, path) {
+                log::debug!("not saved to {}: {error}", path.display());
+            }
+        }
+        self.summary()
+    }
+
+    fn save_one(&self, number: usize, path: &Path) -> io::Result<()> {
+        let mut state = self.state(number);
+        if state.missing == 0 {
+            return Ok(());
+        }
+        let mut file = File::options().read(true).append(true).open(path)?;
+        let at = file.metadata()?.len();
+        let mut last = [b'\n'];
+        if at > 0 {
+            file.read_exact_at(&mut last, at - 1)?;
+        }
+        let text = rest(state.missing, state.end.make_contiguous(), last != *b"\n");
+        // All of it or nothing, where the file system can promise that.
+        let number = |n: u64| i64::try_from(n).map_err(io::Error::other);
+        match fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, number(at)?, number(text.len() as u64)?) {
+            Ok(()) | Err(Errno::EOPNOTSUPP) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if let Err(error) = file.write_all(&text) {
+            // Half of it would be there twice if it were appended again.
+            file.set_len(at)?;
+            return Err(error);
+        }
+        let note = |queue: &mut Queue| queue.pieces.push_back(Piece::Note { at, length: text.len() as u64 });
+        state.queues.iter_mut().for_each(note);
+        state.missing = 0;
+        state.end.clear();
+        Ok(())
+    }
+
     /// Says that a file that ends at `at` has not taken these bytes.
     pub(crate) fn lose(&self, number: usize, at: u64, bytes: &[u8]) {
         let mut state = self.state(number);
@@ -116,7 +168,7 @@ impl Unsaved {
     }
 
     /// What is missing at the end of files, for people; `None` if nothing is.
-    pub(crate) fn summary(&self) -> Option<String> {
+    fn summary(&self) -> Option<String> {
         let missing = self.0.files.iter().enumerate().map(|(number, (path, _))| (self.missing(number), path));
         let missing: Vec<_> = missing.filter(|(bytes, _)| *bytes > 0).collect();
         let named: Vec<String> =
@@ -147,6 +199,18 @@ impl Unsaved {
     fn state(&self, number: usize) -> MutexGuard<'_, State> {
         self.0.files[number].1.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is appended to a file that has not taken `missing` bytes, of which the `end` was kept; `in_line`: it does not end
+/// with a newline.
+fn rest(missing: u64, end: &[u8], in_line: bool) -> Vec<u8> {
+    if missing == end.len() as u64 {
+        return end.to_vec();
+    }
+    let start = memchr(b'\n', end).map(|newline| newline + 1).filter(|start| *start < end.len()).unwrap_or(0);
+    let kept = &end[start..];
+    let newline: &[u8] = if in_line { b"\n" } else { b"" };
+    [newline, dropped(missing - kept.len() as u64).as_bytes(), kept].concat()
 }
 
 /// One who shows what a file did not take.
@@ -315,6 +379,37 @@ mod tests {
         unsaved.note(0, 100, || (20, Ok::<(), ()>(()))).unwrap();
         assert_eq!(follower.next_of_cut(), Next::Bytes(b"lost\n".to_vec()));
         assert_eq!(follower.next_of_cut(), Next::File { until: u64::MAX });
+    }
+
+    #[test]
+    fn what_was_kept_is_appended_once_and_what_was_not_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "one\ntw").unwrap();
+        let (unsaved, follower) = of(&path);
+        unsaved.lose(0, 6, b"o\nthree\n");
+        assert_eq!((unsaved.save(), unsaved.save()), (None, None));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\nthree\n");
+        assert_eq!(follower.next(6), Next::Bytes(b"o\nthree\n".to_vec()));
+        assert_eq!(follower.next(6), Next::Behind(14));
+
+        let line = format!("{}\n", "x".repeat(999));
+        unsaved.lose(0, 14, line.repeat(20).as_bytes());
+        assert_eq!(unsaved.save(), None);
+        let kept = END / 1000;
+        let added = format!("{}{}", dropped((20 - kept as u64) * 1000), line.repeat(kept));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("one\ntwo\nthree\n{added}"));
+
+        std::fs::remove_file(&path).unwrap();
+        unsaved.lose(0, 0, b"gone");
+        assert_eq!(unsaved.save().unwrap(), format!("dropped at the end: 4 bytes of {}", path.display()));
+    }
+
+    #[test]
+    fn the_line_that_counts_what_was_not_kept_is_one_of_its_own() {
+        assert_eq!(rest(3, b"abc", true), b"abc");
+        assert_eq!(rest(10, b"b\nc", true), b"\n[rankrun: 9 bytes dropped]\nc");
+        assert_eq!(rest(10, b"abc\n", false), b"[rankrun: 6 bytes dropped]\nabc\n");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -24,6 +24,7 @@ use crate::error::LogsError;
 use crate::sparse::punch;
 use crate::tail::TailPositions;
 use crate::tail::watch::{Told, Watcher};
+use crate::unsaved::Unsaved;
 
 /// The time between two looks at files where there is no inotify, for all of them and for ever.
 const BLIND: Duration = Duration::from_millis(100);
@@ -92,6 +93,7 @@ pub struct LogLimiter {
 struct Shared {
     wake: EventFd,
     order: Mutex<Option<Order>>,
+    unsaved: OnceLock<Unsaved>,
 }
 
 /// What the thread is to do beside its work.
@@ -115,7 +117,7 @@ impl LogLimiter {
     pub fn start(files: Vec<PathBuf>, max: LogSize, positions: Option<TailPositions>) -> Result<Self, LogsError> {
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| LogsError::Limit { source: errno.into() })?;
-        let shared = Arc::new(Shared { wake, order: Mutex::new(None) });
+        let shared = Arc::new(Shared { wake, order: Mutex::new(None), unsaved: OnceLock::new() });
         let files = files.into_iter().filter_map(Limited::new).collect();
         let watcher = Watcher::new()
             .inspect_err(|errno| log::warn!("no inotify for the sizes of log files ({errno}): looking by timer"))
@@ -138,6 +140,16 @@ impl LogLimiter {
             })
             .map_err(|source| LogsError::Limit { source })?;
         Ok(Self { shared, answer })
+    }
+
+    /// Has what terminals' files did not take saved at the end ([`Unsaved::save`]), before files are cut: so the end that is
+    /// kept is the true one.
+    ///
+    /// The first call counts.
+    #[must_use]
+    pub fn with_unsaved(self, unsaved: Unsaved) -> Self {
+        let _ = self.shared.unsaved.set(unsaved);
+        self
     }
 
     /// Cuts what is too long, and ends. Blocks until that is done, at most until shortly after `deadline`.
@@ -310,6 +322,17 @@ impl Worker {
 
     /// The last step of the scheme.
     fn cut(&mut self, deadline: Instant) -> Vec<String> {
+        // All was shown that will be. First what makes room: the rest needs some.
+        self.positions = None;
+        for i in 0..self.files.len() {
+            if self.punches && !self.files[i].gone {
+                self.tend(i);
+            }
+        }
+        if let Some(unsaved) = self.shared.unsaved.get() {
+            // Who calls asks again for what is missing still.
+            let _ = unsaved.save();
+        }
         let mut too_long = Vec::new();
         for file in &mut self.files {
             if file.look().is_some_and(|length| length > self.max) {

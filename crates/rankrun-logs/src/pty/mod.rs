@@ -33,7 +33,7 @@ const WISH: u64 = u64::MAX;
 ///
 /// - The thread writes to files only, so a console that nobody reads holds up no worker. Nor does a full disk: what a
 ///   file does not take is dropped, with one warning, and a line in the file says how much when it takes more again. The
-///   console and reports need not miss it ([`unsaved`](Self::unsaved)). It does not wake while nobody writes.
+///   console, reports and the end of the file need not miss it ([`unsaved`](Self::unsaved)). It does not wake while nobody writes.
 /// - Output passes as it is: no `\r` is put before `\n` (`OPOST` is off). There is no input: the worker's end is open for
 ///   writing only, and echo is off.
 /// - It is nobody's controlling terminal. A session can have only one, and when its leader ends, the kernel hangs it up
@@ -136,7 +136,7 @@ impl WorkerTerminals {
             streams.push(Some(Stream::new(Arc::clone(&master), file, path.clone(), (unsaved.clone(), masters.len()))));
             masters.push((path, master));
         }
-        let mover = Mover::new(epoll, streams, health, unsaved.clone(), Arc::clone(&shared));
+        let mover = Mover::new(epoll, streams, health, Arc::clone(&shared));
         let done = Done(Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("rankrun-pty".to_owned()).spawn(move || {
             let _done = done;

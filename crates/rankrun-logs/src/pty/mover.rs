@@ -109,18 +109,11 @@ pub(super) struct Mover {
     shared: Arc<Shared>,
     buffer: Box<[u8]>,
     health: LogHealth,
-    unsaved: Unsaved,
 }
 
 impl Mover {
-    pub(super) fn new(
-        epoll: Epoll,
-        streams: Vec<Option<Stream>>,
-        health: LogHealth,
-        unsaved: Unsaved,
-        shared: Arc<Shared>,
-    ) -> Self {
-        Self { epoll, streams, shared, buffer: vec![0; TURN].into(), health, unsaved }
+    pub(super) fn new(epoll: Epoll, streams: Vec<Option<Stream>>, health: LogHealth, shared: Arc<Shared>) -> Self {
+        Self { epoll, streams, shared, buffer: vec![0; TURN].into(), health }
     }
 
     /// Moves until it is asked to end.
@@ -181,9 +174,6 @@ impl Mover {
         }
         if left > 0 {
             self.warn(format!("{left} terminals of workers were not read to their end before the deadline"));
-        }
-        if let Some(summary) = self.unsaved.summary() {
-            self.health.add(&summary);
         }
     }
 
