@@ -1,5 +1,5 @@
 //! Reading a command line by its definition, and what is said of one that is wrong: one line with the argument, the value
-//! and what is accepted ([`parse`], [`matches`]). Not here: the definitions (`args` and others), what only a plan can tell
+//! and what is accepted ([`parse`], [`matches`](fn@matches)). Not here: the definitions (`args` and others), what only a plan can tell
 //! to be wrong (`plan`).
 
 use std::any::TypeId;
