@@ -130,7 +130,7 @@ pub fn record_boxed<T, E: Into<Box<dyn Error>>>(f: impl FnOnce() -> Result<T, E>
 fn guarded<T, E>(
     handler: &Arc<dyn ErrorHandler>,
     f: impl FnOnce() -> Result<T, E>,
-    as_error: impl FnOnce(&E) -> &(dyn Error + 'static),
+    as_error: impl Fn(&E) -> &(dyn Error + 'static),
 ) -> Result<T, E> {
     handler.initialize();
     let pid = std::process::id();
@@ -151,6 +151,10 @@ fn guarded<T, E>(
         // A child of fork(2) came back here too: what it ends of is not what the process ends of that it was made by.
         drop(watch);
         return outcome.unwrap_or_else(|payload| resume_unwind(payload));
+    }
+    if let (Some(_), Ok(Err(error))) = (&provisional, &outcome) {
+        // If showing it panics, that is recorded as any panic is, as long as that goes on.
+        let _ = ErrorRecord::from_error(as_error(error));
     }
     if let (Some(provisional), Err(_) | Ok(Err(_))) = (&provisional, &outcome) {
         provisional.end();

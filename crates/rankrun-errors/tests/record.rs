@@ -21,6 +21,9 @@ use rankrun_types::{ExitKind, Signal};
 const SCENARIO: &str = "RANKRUN_ERRORS_TEST_SCENARIO";
 const CHILD_FILE: &str = "RANKRUN_ERRORS_TEST_CHILD_FILE";
 
+/// What an error is of that panics when it is shown.
+const PANIC: &str = "panic";
+
 #[derive(Debug)]
 struct Failed {
     what: &'static str,
@@ -29,6 +32,7 @@ struct Failed {
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        assert_ne!(self.what, PANIC, "no words for it");
         f.write_str(self.what)
     }
 }
@@ -82,6 +86,8 @@ fn worker() -> ExitCode {
             hooks();
             Ok(())
         }
+        "display" => record(|| Err::<(), _>(Failed { what: PANIC, source: None })).map_err(Into::into),
+        "silent" => return record_main(|| Err("")),
         "main" => return record_main(|| Err("a text is an error too")),
         "main-ok" => return record_main(|| Ok::<(), Failed>(())),
         other => panic!("no scenario {other}"),
@@ -235,6 +241,19 @@ fn record_main_prints_the_error_and_fails() {
     let (output, data) = run_failing("main", None);
     assert!(output.contains("Error: a text is an error too\n"), "{output}");
     assert_eq!(data.message, "a text is an error too");
+}
+
+#[test]
+fn record_main_prints_something_for_an_error_without_a_message() {
+    let (output, data) = run_failing("silent", None);
+    assert!(output.contains("Error: an error without a message: \"\"\n"), "{output}");
+    assert_eq!(data.message, "");
+}
+
+#[test]
+fn an_error_that_panics_when_it_is_shown_leaves_the_record_of_that_panic() {
+    let (_, data) = run_failing("display", None);
+    assert!(data.message.contains("no words for it") && data.provisional, "{data:?}");
 }
 
 #[test]
