@@ -2,15 +2,22 @@
 //! it each test says that it is skipped.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use rankrun_testkit::binary;
 use rankrun_tests::job_script;
 use rankrun_tests::slurm::{Slurm, has_slurm};
 
 /// Hands a script in, with this shell text for the workers.
 fn submit(script: &str, worker: &str) -> Slurm {
-    let directory = binary("rankrun-cli", "rankrun").parent().unwrap().to_owned();
+    submit_with(binary("rankrun-cli", "rankrun").parent().unwrap(), script, worker)
+}
+
+/// The same with the rankrun of this directory.
+fn submit_with(directory: &Path, script: &str, worker: &str) -> Slurm {
     let path = std::env::var_os("PATH").unwrap();
-    let path = std::env::join_paths(std::iter::once(directory).chain(std::env::split_paths(&path))).unwrap();
+    let path = std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path))).unwrap();
     // The nodes of the test have names that nobody resolves.
     let export = format!("--export=ALL,MASTER_ADDR=127.0.0.1,WORKERS=2,LOGS={{logs}},PATH={}", path.to_str().unwrap());
     Slurm::sbatch(&[&export], &[job_script(script).to_str().unwrap(), "sh", "-c", worker])
@@ -61,4 +68,40 @@ fn workers_that_exit_with_85_after_the_warning_are_started_again_and_count_it() 
     let output = job.end();
     assert_eq!(output.code, Some(0), "{output}");
     assert!(output.stdout_text().contains("succeeded, exit code 0 (start 2 of the job)"), "{output}");
+}
+
+/// A directory for PATH, in which `rankrun` is one that cannot start workers from the second start of the job on.
+fn broken_on_second_start() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let rankrun = binary("rankrun-cli", "rankrun");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = result ] || [ \"${{SLURM_RESTART_COUNT:-0}}\" = 0 ] || exit 127\nexec '{}' \"$@\"\n",
+        rankrun.display()
+    );
+    let path = dir.path().join("rankrun");
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+#[test]
+fn a_start_that_does_not_come_up_is_not_given_the_result_of_the_one_before() {
+    if !has_slurm("a second start without rankrun") {
+        return;
+    }
+    // The first start succeeds; somebody starts the job again.
+    let broken = broken_on_second_start();
+    let mut job = submit_with(broken.path(), "slurm.sbatch", "touch {up}$RANK; exit 0");
+    assert_eq!(job.end().code, Some(0));
+    job.requeue();
+    let output = job.end();
+    assert_eq!(output.code, Some(127), "{output}");
+    assert!(output.stdout_text().contains("without a result of this start (start 2 of the job)"), "{output}");
+
+    // The first start asks for another one, which must not do so too.
+    let mut job = submit_with(broken.path(), "slurm-requeue.sbatch", "touch {up}$RANK; exit 85");
+    job.run_again();
+    let output = job.end();
+    assert_eq!(output.code, Some(127), "{output}");
+    assert!(!output.stdout_text().contains("start 3"), "{output}");
 }

@@ -26,8 +26,9 @@ const HELP: &str = "rankrun result --help";
     version,
     max_term_width = 100,
     after_help = "Exit code: 0 shown, 2 wrong usage or no run in DIR, 125 its result cannot be read. With --exit-code that of the job: \
-                  0 if all nodes succeeded, else that of the node that failed first or, if none failed, was stopped first; 125 if it \
-                  is not over, its launcher was killed, or a node has no result."
+                  0 if all nodes succeeded, else that of the node that failed first, also while others run; 2 if none failed and nodes \
+                  disagree about the world size; else that of the node that was stopped first; 125 if it is not over, a launcher was \
+                  killed, or a node has no result."
 )]
 pub(crate) struct ResultArgs {
     /// A run's directory, also one that several nodes share, or a log directory: then its newest run
@@ -37,6 +38,11 @@ pub(crate) struct ResultArgs {
     /// As one JSON object
     #[arg(long)]
     json: bool,
+
+    /// Of the start with this count of restarts, such as $SLURM_RESTART_COUNT; a result of another start counts as none
+    /// [default: the newest that there is]
+    #[arg(long, alias = "restart_count", value_name = "N")]
+    restart_count: Option<u64>,
 
     /// Exit with the exit code of the job
     #[arg(long, alias = "exit_code")]
@@ -53,7 +59,7 @@ pub(crate) fn run(command_line: &[OsString]) -> Option<Result<u8, Stop>> {
 }
 
 fn found(args: &ResultArgs) -> u8 {
-    let job = match JobRecord::read(&args.dir) {
+    let job = match JobRecord::read(&args.dir, args.restart_count) {
         Ok(job) => job,
         Err(error) => {
             let (text, code) = match &error {

@@ -85,7 +85,11 @@ impl RunRecord {
     pub fn read(run_dir: &Path) -> Result<Self, RecordError> {
         let path = run_dir.join(RESULT_FILE);
         let mut text = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(MOST).read_to_end(&mut text));
+        // Whoever opens a named pipe waits for who writes.
+        let read = fs::metadata(&path).and_then(|meta| match meta.is_file() {
+            true => File::open(&path)?.take(MOST).read_to_end(&mut text),
+            false => Err(io::Error::other("not a regular file")),
+        });
         let parsed = read.and_then(|_| serde_json::from_slice(&text).map_err(io::Error::from));
         parsed.map_err(|source| RecordError { path, source })
     }

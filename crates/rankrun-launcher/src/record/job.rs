@@ -1,6 +1,5 @@
 //! The records of a job's nodes put together: [`JobRecord`]. Not here: its text for people (`job_report`).
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
@@ -12,7 +11,11 @@ use rankrun::crates::types::escape_os_str;
 use serde::Serialize;
 
 use super::run_record::{AttemptRecord, CauseClass, ExitRecord, RecordState, RunRecord, SCHEMA_VERSION, WorkerRecord};
+use super::starts::{OneStart, disagreement, of_one_start};
 use super::time;
+
+/// The exit code of a job whose nodes disagree, and that came to nothing worse: that of wrong usage.
+const DISAGREE: u8 = 2;
 
 /// What became of a job of one or more nodes, from the `result.json` of each.
 ///
@@ -27,24 +30,31 @@ pub struct JobRecord {
     pub run_id: String,
     /// The workers' role.
     pub role: String,
-    /// How the job stands: failed if any node is; else running if any is; else unknown if any node has no result; else
-    /// stopped if any was; else succeeded.
+    /// How the job stands: failed if any node is; else running if any is; else failed if nodes disagree; else unknown if any
+    /// node has no result; else stopped if any was; else succeeded.
     pub state: RecordState,
-    /// The exit code of the node that failed first, or was stopped first; 0 after a success; `None` while it is not over.
+    /// The exit code of the node that failed first, or was stopped first; 0 after a success; 2 where nodes disagree and none
+    /// failed; `None` while it is not over.
     pub exit_code: Option<u8>,
-    /// `TORCHELASTIC_RESTART_COUNT` of the last start, which this is about.
+    /// `TORCHELASTIC_RESTART_COUNT` of the start that this is about.
     pub restart_count: u64,
     /// How many nodes the job has.
     pub nodes: usize,
-    /// The nodes that have no result of the last start.
+    /// The nodes that have no result of that start.
     pub missing_nodes: Vec<usize>,
+    /// The nodes, also beyond those of that start, whose result is of another start, and was left aside.
+    pub other_start_nodes: Vec<usize>,
+    /// The nodes whose result cannot be read: see [`problems`](Self::problems).
+    pub unreadable_nodes: Vec<usize>,
     /// The nodes that say that they run, and whose launcher does not, as far as can be seen from here.
     pub lost_nodes: Vec<usize>,
+    /// What the nodes do not agree about, for people: how many there are, or how many workers each has.
+    pub disagreement: Option<String>,
     /// The first failing rank of the whole job; `None` if nothing failed.
     pub first_failure: Option<JobFailure>,
     /// What could not be read, for people.
     pub problems: Vec<String>,
-    /// The records of the last start, by node.
+    /// The records of that start, by node.
     pub results: Vec<RunRecord>,
 }
 
@@ -74,6 +84,9 @@ pub struct JobPart {
     pub record: RunRecord,
     /// Whether its launcher still runs.
     pub goes_on: bool,
+    /// The number of the last attempt that the node has a directory of: how often it was started before, also where nobody
+    /// counts that.
+    pub last_attempt: Option<u64>,
 }
 
 /// There is nothing to put together.
@@ -96,52 +109,65 @@ pub enum JobRecordError {
 impl JobRecord {
     /// Reads the results of a run's directory, of one that nodes share, or of the newest run in a log directory.
     ///
+    /// `restart_count`: of which start; `None` for the newest that there is.
+    ///
     /// # Errors
     /// [`JobRecordError`]. Where some nodes' results cannot be read, the rest counts, and
     /// [`problems`](Self::problems) says why.
-    pub fn read(dir: &Path) -> Result<Self, JobRecordError> {
-        let (mut parts, mut problems, mut nodes) = (Vec::new(), Vec::new(), BTreeSet::new());
+    pub fn read(dir: &Path, restart_count: Option<u64>) -> Result<Self, JobRecordError> {
+        let (mut parts, mut problems, mut unreadable) = (Vec::new(), Vec::new(), BTreeSet::new());
         for run in Run::open_nodes(dir)? {
-            nodes.extend(run.node());
             match RunRecord::read(run.dir()) {
-                Ok(record) => parts.push(JobPart { record, goes_on: run.goes_on() }),
+                Ok(record) => {
+                    parts.push(JobPart { record, goes_on: run.goes_on(), last_attempt: run.last_attempt() });
+                }
                 // A node of which there is nothing else to say.
                 Err(error) if error.source.kind() == io::ErrorKind::NotFound && run.node().is_some() => {}
-                Err(error) => problems.push(error.to_string()),
+                Err(error) => {
+                    unreadable.extend(run.node());
+                    problems.push(error.to_string());
+                }
             }
         }
         let why = problems.first().cloned().unwrap_or_else(|| "no node has written one".to_owned());
-        let mut job =
-            Self::join(parts).ok_or(JobRecordError::NoResult { path: escape_os_str(dir.as_os_str()), why })?;
-        // A node without a result may be the last.
-        if let Some(beyond) = nodes.last().map(|last| last + 1).filter(|count| *count > job.nodes) {
+        let mut job = Self::join(parts, restart_count)
+            .ok_or(JobRecordError::NoResult { path: escape_os_str(dir.as_os_str()), why })?;
+        // Such a node may be the last.
+        if let Some(beyond) = unreadable.last().map(|last| last + 1).filter(|count| *count > job.nodes) {
             job.missing_nodes.extend(job.nodes..beyond);
             job.nodes = beyond;
         }
+        job.unreadable_nodes = unreadable.into_iter().collect();
         job.problems = problems;
         Ok(job)
     }
 
     /// Puts the records of nodes together, in any order; `None` if there are none. Pure.
     ///
-    /// Records of an earlier start of the job count as missing. The first failure is the earliest by the clocks of the
-    /// hosts, which may differ; a worker that ended by the signal that stopped its launcher as well comes after all others,
-    /// as the engine sent that to the rest of the job because of them.
+    /// `restart_count`: of which start; `None` for the newest. Records of other starts count as missing. Where no engine counts
+    /// the starts, a record is of an earlier one if it had ended before the one that began last did begin, and its node had been
+    /// started another number of times, or for a job of another size.
+    ///
+    /// The first failure is the earliest by the clocks of the hosts, which may differ; a worker that ended by the signal that
+    /// stopped its launcher as well comes after all others, as the engine sent that to the rest of the job because of them.
     #[must_use]
-    pub fn join(parts: Vec<JobPart>) -> Option<Self> {
-        let restart_count = parts.iter().map(|part| part.record.restart_count).max()?;
-        let (mut now, before): (Vec<JobPart>, Vec<JobPart>) =
-            parts.into_iter().partition(|part| part.record.restart_count == restart_count);
-        now.sort_by_key(|part| (part.record.node_rank, Reverse(part.record.started)));
-        now.dedup_by_key(|part| part.record.node_rank);
+    pub fn join(parts: Vec<JobPart>, restart_count: Option<u64>) -> Option<Self> {
+        let OneStart { restart_count, now, aside } = of_one_start(parts, restart_count)?;
+        let (run_id, role) = {
+            let any = &now.first().or(aside.first())?.record;
+            (any.run_id.clone(), any.role.clone())
+        };
         let known: BTreeSet<usize> = now.iter().map(|part| part.record.node_rank).collect();
-        let said = now.iter().chain(&before).map(|part| part.record.nodes.max(part.record.node_rank + 1));
-        let nodes = said.max().unwrap_or(1);
+        let said = |parts: &[JobPart]| parts.iter().map(|part| part.record.nodes.max(part.record.node_rank + 1)).max();
+        let nodes = said(&now).or_else(|| said(&aside)).unwrap_or(1);
         let missing_nodes: Vec<usize> = (0..nodes).filter(|node| !known.contains(node)).collect();
+        let other_starts: BTreeSet<usize> = aside.iter().map(|part| part.record.node_rank).collect();
+        let other_start_nodes: Vec<usize> = other_starts.difference(&known).copied().collect();
         let is_running = |part: &&JobPart| part.record.state == RecordState::Running;
         let lost = now.iter().filter(is_running).filter(|part| !part.goes_on);
         let lost_nodes: Vec<usize> = lost.map(|part| part.record.node_rank).collect();
         let goes_on = now.iter().filter(is_running).any(|part| part.goes_on);
+        let disagreement = disagreement(&now);
 
         let failures = now.iter().filter_map(|part| failure(&part.record));
         let first_failure = failures.min_by_key(|(by_engine, failure)| (*by_engine, failure.time, failure.node_rank));
@@ -152,25 +178,28 @@ impl JobRecord {
         let (state, exit_code) = match (&first_failure, stopped) {
             (Some(failure), _) => (RecordState::Failed, failure.exit_code),
             (None, _) if goes_on => (RecordState::Running, None),
+            (None, _) if disagreement.is_some() => (RecordState::Failed, Some(DISAGREE)),
             (None, _) if !missing_nodes.is_empty() || !lost_nodes.is_empty() => (RecordState::Unknown, None),
             (None, Some(record)) => (RecordState::Stopped, record.exit_code),
             (None, None) if all_succeeded => (RecordState::Succeeded, Some(0)),
             (None, None) => (RecordState::Unknown, None),
         };
-        let results: Vec<RunRecord> = now.into_iter().map(|part| part.record).collect();
         Some(Self {
             schema_version: SCHEMA_VERSION,
-            run_id: results.first()?.run_id.clone(),
-            role: results.first()?.role.clone(),
+            run_id,
+            role,
             state,
             exit_code,
             restart_count,
             nodes,
             missing_nodes,
+            other_start_nodes,
+            unreadable_nodes: Vec::new(),
             lost_nodes,
+            disagreement,
             first_failure,
             problems: Vec::new(),
-            results,
+            results: now.into_iter().map(|part| part.record).collect(),
         })
     }
 }
@@ -226,7 +255,7 @@ mod tests {
             "exit_code": if state == "SUCCEEDED" { 0 } else { 143 },
         });
         change(&mut record);
-        JobPart { record: serde_json::from_value(record).unwrap(), goes_on: false }
+        JobPart { record: serde_json::from_value(record).unwrap(), goes_on: false, last_attempt: Some(0) }
     }
 
     fn ok(node: usize) -> JobPart {
@@ -258,7 +287,7 @@ mod tests {
     }
 
     fn join(parts: Vec<JobPart>) -> JobRecord {
-        JobRecord::join(parts).unwrap()
+        JobRecord::join(parts, None).unwrap()
     }
 
     fn first(job: &JobRecord) -> (usize, Option<usize>) {
@@ -272,7 +301,7 @@ mod tests {
         assert_eq!((job.state, job.exit_code, job.nodes), (RecordState::Succeeded, Some(0), 3));
         let order: Vec<usize> = job.results.iter().map(|record| record.node_rank).collect();
         assert_eq!((order, job.first_failure), (vec![0, 1, 2], None));
-        assert_eq!(JobRecord::join(Vec::new()), None);
+        assert_eq!(JobRecord::join(Vec::new(), None), None);
     }
 
     #[test]
@@ -319,7 +348,67 @@ mod tests {
         let again = |node| part(node, "SUCCEEDED", |record| record["restart_count"] = json!(1));
         let job = join(vec![again(0), failed(1, 0, code(7), |_| {}), again(2)]);
         assert_eq!((job.state, job.missing_nodes, job.restart_count), (RecordState::Unknown, vec![1], 1));
-        assert_eq!(job.first_failure, None, "it is of an earlier start");
+        assert_eq!((job.first_failure, job.other_start_nodes), (None, vec![1]), "it is of an earlier start");
+    }
+
+    #[test]
+    fn of_a_start_that_nobody_wrote_anything_of_nothing_is_known() {
+        let job = JobRecord::join(vec![failed(0, 0, code(85), |_| {}), ok(1), ok(2)], Some(1)).unwrap();
+        assert_eq!((job.state, job.exit_code, job.restart_count), (RecordState::Unknown, None, 1));
+        assert_eq!((job.first_failure.as_ref(), job.results.len(), job.nodes), (None, 0, 3));
+        assert_eq!(
+            job.to_string(),
+            "run 7.0: not known: nodes 0-2 without a result of this start (start 2 of the job)
+
+Nodes (3 in all):
+  nodes 0-2: no result of this start: what there is is of another one
+"
+        );
+        assert_eq!(JobRecord::join(vec![ok(0), ok(1), ok(2)], Some(0)).unwrap().state, RecordState::Succeeded);
+    }
+
+    #[test]
+    fn what_a_larger_start_left_before_is_no_part_of_a_smaller_one() {
+        let again = |node| {
+            let mut part = part(node, "SUCCEEDED", |record| {
+                (record["nodes"], record["started"]) = (json!(2), json!("2026-12-01T11:00:00Z"));
+                record["ended"] = json!("2026-12-01T11:01:00Z");
+            });
+            part.last_attempt = Some(1);
+            part
+        };
+        let job = join(vec![again(0), again(1), failed(2, 1, code(7), |_| {})]);
+        assert_eq!((job.state, job.exit_code, job.nodes), (RecordState::Succeeded, Some(0), 2));
+        assert_eq!(
+            job.to_string(),
+            "run 7.0: succeeded, exit code 0
+
+Nodes (2 in all):
+  nodes 0-1: succeeded, exit code 0
+
+Left aside: node 2, whose result is of another start
+"
+        );
+        let job = join(vec![again(0), failed(1, 1, code(7), |_| {})]);
+        assert_eq!((job.state, job.missing_nodes, job.other_start_nodes), (RecordState::Unknown, vec![1], vec![1]));
+    }
+
+    #[test]
+    fn nodes_that_disagree_about_the_world_size_have_not_succeeded() {
+        let larger = |part: JobPart| JobPart { record: RunRecord { nodes: 4, ..part.record }, ..part };
+        let job = join(vec![ok(0), larger(ok(1)), ok(2)]);
+        assert_eq!((job.state, job.exit_code), (RecordState::Failed, Some(2)));
+        let text = job.to_string();
+        assert!(
+            text.starts_with(
+                "run 7.0: FAILED, exit code 2: nodes disagree about the world size\n\nNodes (4 in all):\n"
+            ) && text.contains("\nDisagree: nodes 0,2: 3 nodes, node 1: 4 nodes: all need the same --nnodes and -n\n"),
+            "{text}"
+        );
+        // A failure says more.
+        let job = join(vec![larger(ok(0)), failed(1, 1, code(7), |_| {}), ok(2)]);
+        assert_eq!((job.state, job.exit_code), (RecordState::Failed, Some(7)));
+        assert!(job.to_string().contains("\nDisagree: "));
     }
 
     #[test]
@@ -350,7 +439,9 @@ mod tests {
                 (record["stop_signal"], record["nodes"]) = (json!("SIGTERM"), json!(1000));
             })
         };
-        let parts = (0..998).map(|node| if node == 5 { failed(5, 1, code(7), |_| {}) } else { stopped(node) });
+        let parts = (0..998).map(|node| {
+            if node == 5 { failed(5, 1, code(7), |record| record["nodes"] = json!(1000)) } else { stopped(node) }
+        });
         let text = join(parts.collect()).to_string();
         assert_eq!(
             text,

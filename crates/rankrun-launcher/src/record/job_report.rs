@@ -25,6 +25,8 @@ impl fmt::Display for JobRecord {
         }
         if let Some(failure) = &self.first_failure {
             write!(f, ": {}", failure.short())?;
+        } else if self.state == RecordState::Failed && self.disagreement.is_some() {
+            write!(f, ": nodes disagree about the world size")?;
         } else if self.state == RecordState::Unknown {
             write!(f, "{}", self.why_unknown())?;
         }
@@ -46,6 +48,13 @@ impl fmt::Display for JobRecord {
                 writeln!(f, "  note:       times are those of each host's clock")?;
             }
         }
+        if let Some(what) = &self.disagreement {
+            writeln!(f, "\nDisagree: {}: all need the same --nnodes and -n", escape_line(what))?;
+        }
+        let beyond: Vec<usize> = self.other_start_nodes.iter().copied().filter(|node| *node >= self.nodes).collect();
+        if !beyond.is_empty() {
+            writeln!(f, "\nLeft aside: {}, whose result is of another start", ranges("node", beyond))?;
+        }
         self.last_known(f)?;
         for problem in &self.problems {
             writeln!(f, "\n{}", escape_line(problem))?;
@@ -60,8 +69,16 @@ impl JobRecord {
         let ended = self.results.iter().filter(|record| !self.lost_nodes.contains(&record.node_rank));
         let mut nodes: Vec<(usize, String)> = ended.map(|record| (record.node_rank, end(record))).collect();
         nodes.extend(self.lost_nodes.iter().map(|node| (*node, LOST.to_owned())));
-        let missing = "no result: not started, killed, or writing elsewhere";
-        nodes.extend(self.missing_nodes.iter().map(|node| (*node, missing.to_owned())));
+        nodes.extend(self.missing_nodes.iter().map(|node| {
+            let text = match node {
+                node if self.unreadable_nodes.contains(node) => "its result cannot be read, see below",
+                node if self.other_start_nodes.contains(node) => {
+                    "no result of this start: what there is is of another one"
+                }
+                _ => "no result: not started, killed, or writing elsewhere",
+            };
+            (*node, text.to_owned())
+        }));
         nodes.sort();
         let mut groups: Vec<(Vec<usize>, String)> = Vec::new();
         for (node, text) in nodes {
@@ -82,7 +99,11 @@ impl JobRecord {
             nodes => why.push(format!("launcher of {} killed or lost", ranges("node", nodes.iter().copied()))),
         }
         if !self.missing_nodes.is_empty() {
-            why.push(format!("{} without a result", ranges("node", self.missing_nodes.iter().copied())));
+            let of = if self.other_start_nodes.is_empty() { "" } else { " of this start" };
+            match self.nodes {
+                1 => why.push(format!("there is no result{of}")),
+                _ => why.push(format!("{} without a result{of}", ranges("node", self.missing_nodes.iter().copied()))),
+            }
         }
         if why.is_empty() { String::new() } else { format!(": {}", why.join(", ")) }
     }

@@ -8,6 +8,7 @@ mod job;
 mod job_report;
 mod recorder;
 mod run_record;
+mod starts;
 mod time;
 
 pub use event_log::{EventFeed, EventLog, EventLogError, EventTarget};
