@@ -188,3 +188,93 @@ fn a_run_that_may_not_be_read_is_denied_with_its_path() {
     let output = as_nobody("runs of others", dir.path()).unwrap().arg("result").arg(&logs).run_with_timeout(LIMIT);
     assert!(output.code == Some(125) && output.stderr_text().contains("/job_1/node_0: Permission denied"), "{output}");
 }
+
+#[test]
+fn a_result_of_another_start_of_the_job_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let both = |nodes: [usize; 2], script: &str| {
+        let mut launchers = nodes.map(|k| node(dir.path(), k, &["sh", "-c", script]));
+        for launcher in &mut launchers {
+            launcher.wait_timeout(LIMIT);
+        }
+    };
+    let code = |more: &[&str]| result(&[&["--exit-code", path(dir.path())], more].concat());
+    both([0, 1], "exit 0");
+    assert_eq!((code(&[]).code, code(&["--restart-count=0"]).code), (Some(0), Some(0)));
+    let output = code(&["--restart-count=1"]);
+    assert_eq!(output.code, Some(125), "{output}");
+    assert!(output.stdout_text().contains("nodes 0-1 without a result of this start (start 2 of the job)"), "{output}");
+
+    // Only one node is started again.
+    assert_eq!(node(dir.path(), 0, &["true"]).wait_timeout(LIMIT).code, Some(0));
+    let output = code(&[]);
+    assert_eq!(output.code, Some(125), "{output}");
+    assert!(output.stdout_text().contains("node 1: no result of this start"), "{output}");
+    let job = job(dir.path());
+    assert_eq!((&job["missing_nodes"], &job["other_start_nodes"]), (&vec![1].into(), &vec![1].into()));
+}
+
+#[test]
+fn a_result_that_is_no_file_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("attempt_0")).unwrap();
+    nix::unistd::mkfifo(&dir.path().join("result.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let output = result(&[path(dir.path())]);
+    assert!(output.code == Some(125) && output.stderr_text().contains("not a regular file"), "{output}");
+}
+
+#[test]
+fn of_a_node_with_a_broken_result_that_alone_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    for k in [0, 1] {
+        assert_eq!(node(dir.path(), k, &["true"]).wait_timeout(LIMIT).code, Some(0));
+    }
+    std::fs::write(dir.path().join("job/node_1/result.json"), "{").unwrap();
+    let text = result(&[path(dir.path())]).stdout_text();
+    assert!(text.contains("node 1: its result cannot be read, see below") && text.contains("line 1"), "{text}");
+}
+
+#[test]
+fn of_a_run_of_which_a_part_may_not_be_read_the_rest_is_shown_and_the_part_is_denied() {
+    let dir = tempfile::tempdir_in("/tmp").unwrap();
+    let logs = dir.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    for (k, script) in [(0, "echo zero >&2"), (1, "echo one >&2")] {
+        assert_eq!(node(&logs, k, &["sh", "-c", script]).wait_timeout(LIMIT).code, Some(0));
+    }
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let job = logs.join("job");
+    let as_other = |args: &[&str]| {
+        as_nobody("a part of a run of others", dir.path()).map(|launcher| launcher.args(args).run_with_timeout(LIMIT))
+    };
+    for path in [&logs, &job, &job.join("node_0"), &job.join("node_0/attempt_0"), &job.join("node_0/attempt_0/0")] {
+        mode(path, 0o755);
+    }
+    mode(&job.join("node_1"), 0o700);
+    mode(&job.join("node_0/attempt_0/1"), 0o700);
+    let denied = |place: &str| format!("{}: Permission denied (os error 13)", job.join(place).display());
+    for more in [&[][..], &["--node=1"], &["--node=0,1", "--rank=1"]] {
+        let Some(output) = as_other(&[&["logs", path(&job)], more].concat()) else { return };
+        assert_eq!(output.code, Some(125), "{output}");
+        let said = output.stderr_text();
+        assert!(said.contains(&denied("node_1")), "{more:?} {said}");
+        let of_rank = denied("node_0/attempt_0/1");
+        assert_eq!(said.matches(&of_rank).count(), usize::from(more != ["--node=1"]), "{more:?} {said}");
+        assert!(!said.contains("was captured"), "{said}");
+        let shown = output.stdout_text();
+        assert_eq!(shown.contains("node_0 [default0]:zero"), more.is_empty(), "{more:?} {output}");
+    }
+    let output = as_other(&["result", "--exit-code", path(&job)]).unwrap();
+    assert_eq!(output.code, Some(125), "{output}");
+    let text = output.stdout_text();
+    assert!(text.contains("node 0: succeeded") && text.contains("node 1: its result cannot be read"), "{text}");
+    assert!(text.contains(&denied("node_1/result.json")) && !text.contains("not started"), "{text}");
+    let output = as_other(&["status", path(&job.join("node_0"))]).unwrap();
+    assert!(output.code == Some(125) && output.stdout_text().contains("zero"), "{output}");
+    assert!(output.stderr_text().contains(&denied("node_0/attempt_0/1")), "{output}");
+    let output = as_other(&["status", path(&job)]).unwrap();
+    assert!(
+        output.code == Some(2) && output.stderr_text().contains("expected the directory of one node, such as node_0"),
+        "{output}"
+    );
+}

@@ -30,7 +30,7 @@ const PIECE: usize = 64 * 1024;
 enum ShowError {
     #[error(transparent)]
     Logs(#[from] LogsError),
-    #[error("invalid value '{}' for '--rank': there is no rank {rank} in {}: expected {}", escape_line(.text), escape_os_str(dir.as_os_str()), known)]
+    #[error("invalid value '{}' for '--rank': there is no rank {rank} in {}: expected local ranks, those on one host: {}", escape_line(.text), escape_os_str(dir.as_os_str()), known)]
     NoRank { text: String, rank: usize, dir: PathBuf, known: String },
     #[error("invalid value '{}' for '--node': there is no node {node} in {}: expected {}", escape_line(.text), escape_os_str(dir.as_os_str()), known)]
     NoNode { text: String, node: usize, dir: PathBuf, known: String },
@@ -63,19 +63,21 @@ fn show(args: &LogsArgs) -> Result<(), ShowError> {
     let mut console = Console::new(args);
     let mut parts = open(args)?;
     let mut missing_was_said = false;
+    let mut unreadable = Unreadable::default();
     // A later attempt of the run may begin while one is followed.
     loop {
-        let logs: Vec<(bool, Vec<RunLog>)> = parts
-            .iter()
-            .map(|part| {
-                let goes_on = args.follow && part.run.goes_on();
-                part.run.logs().map(|logs| (goes_on, logs))
-            })
-            .collect::<Result<_, _>>()?;
+        let look = |part: &Part| {
+            let goes_on = args.follow && part.run.goes_on();
+            let (logs, errors) = part.run.readable_logs();
+            errors.into_iter().for_each(|error| unreadable.add(error));
+            (goes_on, logs)
+        };
+        let logs: Vec<(bool, Vec<RunLog>)> = parts.iter().map(look).collect();
         check_ranks(args, &parts, &logs)?;
         let all: Vec<&RunLog> = logs.iter().flat_map(|(_, logs)| logs).collect();
         // Files of a run that goes on may be still to come.
         if !missing_was_said
+            && unreadable.0.is_empty()
             && (!all.is_empty() || logs.iter().all(|(goes_on, _)| !goes_on))
             && let Some(missing) = not_captured(args, &all)
         {
@@ -92,20 +94,39 @@ fn show(args: &LogsArgs) -> Result<(), ShowError> {
             let (now, before): (Vec<&RunLog>, Vec<&RunLog>) =
                 logs.iter().filter(wanted).partition(|log| *goes_on && Some(log.attempt) == last);
             let before: Vec<&RunLog> = before.into_iter().filter(|log| is_recent(log, args.since)).collect();
-            write_all(part, &before, &console)?;
+            write_all(part, &before, &console, &mut unreadable)?;
             shown.extend(before.iter().chain(&now).map(|log| log.path.clone()));
             if *goes_on {
                 followed.push((part, now));
             }
         }
         if followed.is_empty() {
-            return Ok(());
+            return unreadable.end();
         }
         follow(&followed, &console)?;
         // The same run, whatever is the newest meanwhile.
         let run = parts[0].run.dir();
         let run = if parts[0].label.is_empty() { run } else { run.parent().unwrap_or(run) };
         parts = open(&LogsArgs { dir: run.to_owned(), ..args.clone() })?;
+    }
+}
+
+/// What cannot be read, each said once when the rest has been shown.
+#[derive(Default)]
+struct Unreadable(Vec<LogsError>);
+
+impl Unreadable {
+    fn add(&mut self, error: LogsError) {
+        if !self.0.iter().any(|known| known.to_string() == error.to_string()) {
+            self.0.push(error);
+        }
+    }
+
+    /// All are said but the last, which is the outcome.
+    fn end(mut self) -> Result<(), ShowError> {
+        let last = self.0.pop();
+        self.0.iter().for_each(|error| say(&error.to_string()));
+        last.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
@@ -249,12 +270,12 @@ fn check_ranks(args: &LogsArgs, parts: &[Part], logs: &[(bool, Vec<RunLog>)]) ->
 }
 
 /// Writes what files have now, one after the other.
-fn write_all(part: &Part, logs: &[&RunLog], console: &Console) -> Result<(), ShowError> {
+fn write_all(part: &Part, logs: &[&RunLog], console: &Console, unreadable: &mut Unreadable) -> Result<(), ShowError> {
     for log in logs {
         match log.write_lines(&console.prefix(part, log), &mut Stdout) {
             Ok(()) => {}
             Err(WriteLinesError::Write { source, .. }) => return Err(write_failed(source)),
-            Err(WriteLinesError::Read(error)) => return Err(error.into()),
+            Err(WriteLinesError::Read(error)) => unreadable.add(error),
             Err(error) => return Err(write_failed(io::Error::other(error))),
         }
     }

@@ -66,9 +66,8 @@ pub(crate) fn run(command_line: &[OsString]) -> Option<Result<u8, Stop>> {
 }
 
 fn show(args: &StatusArgs) -> u8 {
-    let read = Run::open(&args.dir).and_then(|run| Ok((run.logs()?, run)));
-    let (logs, run) = match read {
-        Ok(read) => read,
+    let run = match Run::open(&args.dir) {
+        Ok(run) => run,
         Err(error) => {
             let (text, code) = places::run_dir(&args.dir, &error, HELP);
             say(&text);
@@ -82,6 +81,7 @@ fn show(args: &StatusArgs) -> u8 {
             return exit_code::LAUNCHER_FAILED;
         }
     };
+    let (logs, unreadable) = run.readable_logs();
     let goes_on = run.goes_on();
     let workers = record.attempts.last().map_or(&[][..], |attempt| &attempt.workers);
     let (usage, shares) = if goes_on { measure(workers) } else { (Vec::new(), Vec::new()) };
@@ -89,7 +89,9 @@ fn show(args: &StatusArgs) -> u8 {
     if let Some(attempt) = record.attempts.last() {
         text.push_str(&table(attempt, &logs, &usage, &shares));
     }
-    console::show(&text)
+    let shown = console::show(&text);
+    unreadable.iter().for_each(|error| say(&error.to_string()));
+    if unreadable.is_empty() { shown } else { exit_code::LAUNCHER_FAILED }
 }
 
 /// What each worker uses now, and how much of a CPU it used while that was measured.

@@ -15,6 +15,10 @@ use crate::reader::{LogReader, buffer};
 use crate::run_info::{self, RUN_INFO, RunInfo};
 use crate::tail::SinkId;
 
+/// What is said where one run was asked for.
+const SEVERAL: &str =
+    "expected the directory of one node, such as node_0 in the run's, not several nodes' parts of a run";
+
 /// The directory of a run in the layout of [`DefaultLogsSpecs`](crate::DefaultLogsSpecs).
 ///
 /// ```
@@ -93,7 +97,7 @@ impl Run {
         let mut nodes = Self::open_nodes(dir)?;
         match nodes.pop() {
             Some(run) if nodes.is_empty() => Ok(run),
-            _ => Err(LogsError::NoRun { path: dir.to_owned(), what: "several nodes' parts of a run" }),
+            _ => Err(LogsError::NoRun { path: dir.to_owned(), what: SEVERAL }),
         }
     }
 
@@ -195,26 +199,56 @@ impl Run {
     /// Its log files: by attempt, then by rank, each rank's stdout before its stderr.
     ///
     /// # Errors
-    /// [`LogsError::Read`] if a directory cannot be read.
+    /// [`LogsError::Read`] if a directory cannot be read; see [`readable_logs`](Self::readable_logs) for the rest.
     pub fn logs(&self) -> Result<Vec<RunLog>, LogsError> {
-        let mut logs = Vec::new();
-        for directory in entries(&self.dir)? {
+        let (logs, errors) = self.readable_logs();
+        errors.into_iter().next().map_or(Ok(logs), Err)
+    }
+
+    /// As [`logs`](Self::logs), of the directories that can be read; with one [`LogsError::Read`] for each that cannot.
+    #[must_use]
+    pub fn readable_logs(&self) -> (Vec<RunLog>, Vec<LogsError>) {
+        let (mut logs, mut errors) = (Vec::new(), Vec::new());
+        let mut of = |dir: &Path| {
+            entries(dir).unwrap_or_else(|error| {
+                errors.push(error);
+                Vec::new()
+            })
+        };
+        let mut ranks = Vec::new();
+        for directory in of(&self.dir) {
             let Some(attempt) = attempt_of(&directory) else { continue };
-            for rank in entries(&directory)? {
+            for rank in of(&directory) {
                 let Some(local_rank) = name_of(&rank).and_then(number) else { continue };
                 let Ok(local_rank) = usize::try_from(local_rank) else { continue };
-                for (stream, name) in [(SinkId::Stdout, "stdout.log"), (SinkId::Stderr, "stderr.log")] {
-                    let path = rank.join(name);
-                    let Ok(meta) = fs::metadata(&path) else { continue };
-                    if meta.is_file() {
+                ranks.push((attempt, local_rank, rank));
+            }
+        }
+        for (attempt, local_rank, rank) in ranks {
+            for (stream, name) in [(SinkId::Stdout, "stdout.log"), (SinkId::Stderr, "stderr.log")] {
+                let path = rank.join(name);
+                match fs::metadata(&path) {
+                    Ok(meta) if meta.is_file() => {
                         let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                         logs.push(RunLog { attempt, local_rank, stream, path, modified });
                     }
+                    // Whoever may not look into a directory does not learn whether there is one.
+                    Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+                        errors.push(LogsError::Read { path: rank, source });
+                        break;
+                    }
+                    _ => {}
                 }
             }
         }
         logs.sort_by_key(|log| (log.attempt, log.local_rank, log.stream));
-        Ok(logs)
+        (logs, errors)
+    }
+
+    /// The number of its last attempt, which has a directory; `None` where there is none that can be read.
+    #[must_use]
+    pub fn last_attempt(&self) -> Option<u64> {
+        entries(&self.dir).ok()?.iter().filter_map(|path| attempt_of(path)).max()
     }
 
     /// Whether its launcher still runs; `false` where there is no `run.json`.
@@ -262,11 +296,20 @@ fn parts(dir: &Path) -> Result<Vec<Run>, LogsError> {
     if is_run(dir)? {
         return Ok(vec![Run::at(dir.to_owned())]);
     }
-    let mut nodes = Vec::new();
+    let (mut nodes, mut denied) = (Vec::new(), Vec::new());
     for path in entries(dir)?.into_iter().filter(|path| node_of(path).is_some()) {
-        if is_run(&path)? {
-            nodes.push(Run::at(path));
+        match is_run(&path) {
+            Ok(true) => nodes.push(Run::at(path)),
+            Ok(false) => {}
+            Err(error) if is_denied(&error) => denied.push((path, error)),
+            Err(error) => return Err(error),
         }
+    }
+    // A node that may not be read is there, and what is read of it says why there is nothing.
+    if !nodes.is_empty() {
+        nodes.extend(denied.into_iter().map(|(path, _)| Run::at(path)));
+    } else if let Some((_, error)) = denied.into_iter().next() {
+        return Err(error);
     }
     nodes.sort_by_key(Run::node);
     Ok(nodes)
