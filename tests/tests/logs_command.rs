@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rankrun::Signal;
-use rankrun_testkit::{Launcher, Output, try_eventually};
+use rankrun_testkit::{Launcher, Output, eventually, try_eventually};
 use rankrun_tests::{Group, LIMIT, Pidfds, Script, kept_runs};
 
 fn path(path: &Path) -> &str {
@@ -142,6 +142,54 @@ fn a_run_that_goes_on_is_followed_to_its_end() {
 }
 
 #[test]
+fn a_run_is_followed_over_its_attempts_and_goes_on_between_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let script =
+        "n=$TORCHELASTIC_RESTART_COUNT; echo attempt $n of $RANK; [ $n = 1 ] || { {W} wait-for {go}; exit 3; }";
+    let args = ["-t", "1", "--max-restarts", "1", "--restart-backoff", "1", "--log-dir", path(dir.path())];
+    let mut group = Group::start(Pidfds::Used, 2, &args, Script::Shell(script));
+    let (reader, writer) = std::io::pipe().unwrap();
+    let latest = dir.path().join("latest");
+    eventually("the run can be found", LIMIT, || latest.exists());
+    let mut following = Launcher::rankrun().args(["logs", "-f", path(dir.path())]).stdout(writer).spawn();
+    let mut reader = BufReader::new(reader);
+    let mut text = String::new();
+    (0..2).for_each(|_| assert!(reader.read_line(&mut text).unwrap() > 0));
+    group.touch("go");
+    let failed = || String::from_utf8_lossy(&group.running().stderr()).contains("restart 1 of 1");
+    eventually("the first attempt has failed", LIMIT, failed);
+    let status = |command| Launcher::rankrun().arg(command).arg(dir.path()).run_with_timeout(LIMIT).stdout_text();
+    assert!(!status("status").contains("killed"), "{}", status("status"));
+    assert!(!status("result").contains("killed"), "{}", status("result"));
+    // One that begins in between, or later.
+    let late = shown(&["-f", path(dir.path())]);
+    reader.read_to_string(&mut text).unwrap();
+    for text in [text, late] {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let expected = [0, 1].map(|rank| [0, 1].map(|attempt| format!("[default{rank}]:attempt {attempt} of {rank}")));
+        assert_eq!(lines, expected.concat());
+    }
+    assert_eq!(following.wait_timeout(LIMIT).code, Some(0));
+    assert_eq!(group.end().code, Some(0));
+}
+
+#[test]
+fn a_run_that_is_just_being_started_is_followed_whole() {
+    for _ in 0..5 {
+        let dir = tempfile::tempdir().unwrap();
+        let args = ["-n", "60", "-r", "1", "--log-dir", path(dir.path()), "sh", "-c", "echo one; sleep 0.2; echo two"];
+        let mut running = Launcher::rankrun().args(args).spawn();
+        let latest = dir.path().join("latest");
+        eventually("the run can be found", LIMIT, || latest.exists());
+        let text = shown(&["-f", path(dir.path())]);
+        assert_eq!(running.wait_timeout(LIMIT).code, Some(0));
+        assert_eq!((text.matches("one\n").count(), text.matches("two\n").count()), (60, 60), "{text}");
+        running.assert_nothing_left();
+    }
+}
+
+#[test]
 fn following_many_files_raises_the_soft_limit_of_open_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut group = run_that_goes_on(dir.path());
@@ -187,7 +235,7 @@ fn a_killed_launcher_ends_the_following_too() {
     group.signal(Signal::KILL);
     assert_eq!(following.wait_timeout(LIMIT).code, Some(0));
     group.running().wait_timeout(LIMIT);
-    rankrun_testkit::eventually("the workers are gone", LIMIT, || group.left().is_empty());
+    eventually("the workers are gone", LIMIT, || group.left().is_empty());
 }
 
 #[test]

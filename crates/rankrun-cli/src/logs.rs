@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rankrun::crates::logs::{LinePrefix, LogsError, Run, RunLog, RunTail, TerminalSize, WriteLinesError};
+use rankrun::crates::logs::{LinePrefix, LogsError, Run, RunLog, RunPhase, RunTail, TerminalSize, WriteLinesError};
 use rankrun::crates::types::{escape_line, escape_os_str};
 
 use crate::console::say;
@@ -24,6 +24,9 @@ const USUAL_COLUMNS: usize = 80;
 
 /// Enough lines for one write.
 const PIECE: usize = 64 * 1024;
+
+/// The time between two looks at a run that prepares an attempt, in milliseconds: nothing tells of that.
+const REST: u8 = 50;
 
 /// Why not everything was shown.
 #[derive(Debug, thiserror::Error)]
@@ -67,18 +70,24 @@ fn show(args: &LogsArgs) -> Result<(), ShowError> {
     // A later attempt of the run may begin while one is followed.
     loop {
         let look = |part: &Part| {
-            let goes_on = args.follow && part.run.goes_on();
+            let phase = if args.follow { part.run.phase() } else { RunPhase::Over };
             let (logs, errors) = part.run.readable_logs();
             errors.into_iter().for_each(|error| unreadable.add(error));
-            (goes_on, logs)
+            let last = logs.iter().map(|log| log.attempt).max();
+            (stage(phase, part.run.info().and_then(|info| info.attempt), last), logs)
         };
-        let logs: Vec<(bool, Vec<RunLog>)> = parts.iter().map(look).collect();
+        let logs: Vec<(Stage, Vec<RunLog>)> = parts.iter().map(look).collect();
+        if logs.iter().any(|(stage, _)| *stage == Stage::Starting) {
+            rest()?;
+            parts = reopen(args, &parts)?;
+            continue;
+        }
         check_ranks(args, &parts, &logs)?;
         let all: Vec<&RunLog> = logs.iter().flat_map(|(_, logs)| logs).collect();
         // Files of a run that goes on may be still to come.
         if !missing_was_said
             && unreadable.0.is_empty()
-            && (!all.is_empty() || logs.iter().all(|(goes_on, _)| !goes_on))
+            && (!all.is_empty() || logs.iter().all(|(stage, _)| *stage == Stage::Over))
             && let Some(missing) = not_captured(args, &all)
         {
             say(&missing);
@@ -88,26 +97,26 @@ fn show(args: &LogsArgs) -> Result<(), ShowError> {
             logs.iter().filter(|log| is_wanted(args, log)).map(move |log| part.prefix(log).width())
         }));
         let mut followed = Vec::new();
-        for (part, (goes_on, logs)) in parts.iter().zip(&logs) {
-            let last = logs.iter().map(|log| log.attempt).max();
+        for (part, (stage, logs)) in parts.iter().zip(&logs) {
             let wanted = |log: &&RunLog| is_wanted(args, log) && !shown.contains(&log.path);
-            let (now, before): (Vec<&RunLog>, Vec<&RunLog>) =
-                logs.iter().filter(wanted).partition(|log| *goes_on && Some(log.attempt) == last);
+            let now = |log: &RunLog| matches!(stage, Stage::Attempt(attempt) if *attempt <= Some(log.attempt));
+            let (now, before): (Vec<&RunLog>, Vec<&RunLog>) = logs.iter().filter(wanted).partition(|log| now(log));
             let before: Vec<&RunLog> = before.into_iter().filter(|log| is_recent(log, args.since)).collect();
             write_all(part, &before, &console, &mut unreadable)?;
             shown.extend(before.iter().chain(&now).map(|log| log.path.clone()));
-            if *goes_on {
+            if matches!(stage, Stage::Attempt(_)) {
                 followed.push((part, now));
             }
         }
-        if followed.is_empty() {
+        if logs.iter().all(|(stage, _)| *stage == Stage::Over) {
             return unreadable.end();
         }
-        follow(&followed, &console)?;
-        // The same run, whatever is the newest meanwhile.
-        let run = parts[0].run.dir();
-        let run = if parts[0].label.is_empty() { run } else { run.parent().unwrap_or(run) };
-        parts = open(&LogsArgs { dir: run.to_owned(), ..args.clone() })?;
+        if followed.is_empty() {
+            rest()?;
+        } else {
+            follow(&followed, &console)?;
+        }
+        parts = reopen(args, &parts)?;
     }
 }
 
@@ -128,6 +137,50 @@ impl Unreadable {
         self.0.iter().for_each(|error| say(&error.to_string()));
         last.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// What a part of a run does, as far as its files go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Files of an attempt are being made; what is there now would be taken for all of it.
+    Starting,
+    /// This attempt goes on, and earlier ones are complete; `None` where all that is there may be of it.
+    Attempt(Option<u64>),
+    /// All files are complete, and others may follow.
+    Resting,
+    Over,
+}
+
+/// `attempt`: which one the run says it is at; `last`: the last one that has files.
+fn stage(phase: RunPhase, attempt: Option<u64>, last: Option<u64>) -> Stage {
+    match phase {
+        RunPhase::Over => Stage::Over,
+        RunPhase::Attempt if attempt.is_none() => Stage::Attempt(last),
+        // It was read before the phase, and is of the attempt before.
+        RunPhase::Attempt | RunPhase::Between if last > attempt => Stage::Starting,
+        RunPhase::Attempt => Stage::Attempt(attempt),
+        RunPhase::Between if attempt.is_none() => Stage::Starting,
+        RunPhase::Between => Stage::Resting,
+    }
+}
+
+/// Waits a moment, or finds that nobody reads any more.
+fn rest() -> Result<(), ShowError> {
+    let stdout = io::stdout();
+    // Asked for nothing, poll(2) tells of a pipe whose reader has gone.
+    let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+    match poll(&mut fds, PollTimeout::from(REST)) {
+        Ok(0) | Err(Errno::EINTR) => Ok(()),
+        Ok(_) => Err(ShowError::Closed),
+        Err(errno) => Err(ShowError::Output(errno.into())),
+    }
+}
+
+/// The same run as before, whatever is the newest meanwhile.
+fn reopen(args: &LogsArgs, parts: &[Part]) -> Result<Vec<Part>, ShowError> {
+    let run = parts[0].run.dir();
+    let run = if parts[0].label.is_empty() { run } else { run.parent().unwrap_or(run) };
+    open(&LogsArgs { dir: run.to_owned(), ..args.clone() })
 }
 
 fn is_wanted(args: &LogsArgs, log: &RunLog) -> bool {
@@ -255,7 +308,7 @@ fn is_recent(log: &RunLog, since: Option<SystemTime>) -> bool {
     since.is_none_or(|since| log.modified >= since)
 }
 
-fn check_ranks(args: &LogsArgs, parts: &[Part], logs: &[(bool, Vec<RunLog>)]) -> Result<(), ShowError> {
+fn check_ranks(args: &LogsArgs, parts: &[Part], logs: &[(Stage, Vec<RunLog>)]) -> Result<(), ShowError> {
     let size = parts.iter().filter_map(|part| part.run.info()).map(|info| info.local_world_size).max();
     let captured: BTreeSet<usize> = logs.iter().flat_map(|(_, logs)| logs).map(|log| log.local_rank).collect();
     let known = |rank: usize| size.is_some_and(|size| rank < size) || captured.contains(&rank);
@@ -347,4 +400,32 @@ fn wait_for_end(runs: Vec<Run>) -> Result<(io::PipeReader, JoinHandle<Result<(),
         outcome
     });
     Ok((ended, waiting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_is_followed_once_all_its_files_are_there() {
+        use RunPhase::{Attempt, Between, Over};
+        for (phase, attempt, last, expected) in [
+            (Between, None, None, Stage::Starting),
+            (Between, None, Some(0), Stage::Starting),
+            (Attempt, Some(0), None, Stage::Attempt(Some(0))),
+            (Attempt, Some(0), Some(0), Stage::Attempt(Some(0))),
+            (Between, Some(0), Some(0), Stage::Resting),
+            (Between, Some(0), None, Stage::Resting),
+            (Between, Some(0), Some(1), Stage::Starting),
+            (Attempt, Some(0), Some(1), Stage::Starting),
+            (Attempt, Some(1), Some(1), Stage::Attempt(Some(1))),
+            (Over, Some(1), Some(1), Stage::Over),
+            (Over, None, Some(0), Stage::Over),
+            // A launcher that does not say which attempt it is at.
+            (Attempt, None, Some(2), Stage::Attempt(Some(2))),
+            (Attempt, None, None, Stage::Attempt(None)),
+        ] {
+            assert_eq!(stage(phase, attempt, last), expected, "{phase:?} {attempt:?} {last:?}");
+        }
+    }
 }

@@ -41,7 +41,7 @@ impl LogFiles {
         let mut warnings = Vec::new();
         let mark = dest.run_info.as_deref().and_then(|path| {
             // Without it the logs are as good: on a full disk, for example.
-            info(spec).publish(path).map_err(|error| warnings.push(error.to_string())).ok()
+            info(spec, dest).publish(path).map_err(|error| warnings.push(error.to_string())).ok()
         });
         let captured: Vec<PathBuf> = paths.iter().copied().cloned().collect();
         let followed = positions.is_some();
@@ -102,8 +102,10 @@ fn paths(dest: &LogsDest) -> BTreeSet<&PathBuf> {
     dest.stdouts.values().iter().chain(dest.stderrs.values()).flatten().collect()
 }
 
-fn info(spec: &GroupSpec) -> RunInfo {
+fn info(spec: &GroupSpec, dest: &LogsDest) -> RunInfo {
     let run_id = spec.envs[0].get(OsStr::new(env::TORCHELASTIC_RUN_ID)).filter(|id| !id.is_empty());
     let run_id = run_id.map_or(rankrun_logs::DEFAULT_RUN_ID.into(), |id| id.to_string_lossy());
-    RunInfo::new(run_id, &spec.name, spec.local_world_size()).with_line_prefixes(line_prefixes(spec))
+    RunInfo::new(run_id, &spec.name, spec.local_world_size())
+        .with_line_prefixes(line_prefixes(spec))
+        .with_attempt(dest.attempt())
 }

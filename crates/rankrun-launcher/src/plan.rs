@@ -92,7 +92,7 @@ impl Launch {
             MasterPort::Fixed(port) => port,
             MasterPort::Free => (surroundings.free_port)().map_err(PlanError::NoPort)?,
         };
-        let logs = DefaultLogsSpecs::new(self.log_dir.clone(), self.redirects.clone(), self.tee.clone());
+        let logs = DefaultLogsSpecs::new(self.log_dir.clone(), self.redirects.clone(), self.tee.clone()).hold_run();
         let logs = if nodes > 1 { logs.node(node_rank) } else { logs };
         let logs = match self.local_ranks_filter.clone() {
             Some(local_ranks) => logs.local_ranks_filter(local_ranks),

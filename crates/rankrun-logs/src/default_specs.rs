@@ -13,7 +13,7 @@ use rankrun_types::{PerRank, env};
 use crate::error::LogsError;
 use crate::latest::{self, LATEST};
 use crate::made::{Made, SHARED};
-use crate::run_info::RUN_INFO;
+use crate::run_info::{DirMark, RUN_INFO};
 use crate::specs::{Env, LogsDest, LogsSpecs};
 use crate::temporary;
 
@@ -69,6 +69,7 @@ pub struct DefaultLogsSpecs {
     tee: StdSpec,
     local_ranks_filter: Option<BTreeSet<usize>>,
     node: Option<usize>,
+    holds_run: bool,
     state: Mutex<State>,
 }
 
@@ -91,6 +92,7 @@ struct Run {
     latest_before: Option<PathBuf>,
     /// The attempts that were made here; a run directory that nodes share may have others.
     attempts: Vec<PathBuf>,
+    mark: Option<DirMark>,
 }
 
 impl DefaultLogsSpecs {
@@ -108,6 +110,7 @@ impl DefaultLogsSpecs {
             tee: tee.into(),
             local_ranks_filter: None,
             node: None,
+            holds_run: false,
             state: Mutex::default(),
         }
     }
@@ -152,6 +155,16 @@ impl DefaultLogsSpecs {
     #[must_use]
     pub fn node(mut self, node_rank: usize) -> Self {
         self.node = Some(node_rank);
+        self
+    }
+
+    /// Marks a run as going on ([`Run::goes_on`](crate::Run::goes_on)) from the moment in which its directory can be found until
+    /// this object is dropped, makes another run, or removes this one: also between its attempts.
+    ///
+    /// Without it a run goes on while an attempt of it does. It takes a descriptor.
+    #[must_use]
+    pub fn hold_run(mut self) -> Self {
+        self.holds_run = true;
         self
     }
 
@@ -284,7 +297,7 @@ impl LogsSpecs for DefaultLogsSpecs {
             made.dir_all(&path)?;
             let run = state.run.clone().filter(|run| run.path == path);
             let is_new = run.is_none();
-            let run = run.unwrap_or(Run { run_id, latest_before: None, attempts: Vec::new(), path });
+            let run = run.unwrap_or(Run { run_id, latest_before: None, attempts: Vec::new(), path, mark: None });
             let attempt = first_free(&mut made, &run.path, count)?;
             (run, is_new, attempt)
         } else {
@@ -293,13 +306,16 @@ impl LogsSpecs for DefaultLogsSpecs {
                 Some(run) => (run.clone(), false),
                 None => {
                     let path = made.unique(&base, &format!("{run_id}_"), SHARED)?;
-                    (Run { path, run_id, latest_before: None, attempts: Vec::new() }, true)
+                    (Run { path, run_id, latest_before: None, attempts: Vec::new(), mark: None }, true)
                 }
             };
             let attempt = run.path.join(attempt);
             made.dir(&attempt)?;
             (run, is_new, attempt)
         };
+        if self.holds_run && run.mark.is_none() {
+            run.mark = DirMark::new(&run.path);
+        }
         run.attempts.push(attempt.clone());
         for local_rank in 0..envs.len() {
             made.dir(&attempt.join(local_rank.to_string()))?;

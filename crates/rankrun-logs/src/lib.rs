@@ -54,7 +54,7 @@ pub use open::open_log;
 pub use options::{ColorChoice, Progress, TailOptions};
 pub use prefix::{LinePrefix, ParsePrefixError, PrefixTemplate, PrefixValues, line_prefix};
 pub use pty::{TerminalSize, WorkerTerminals};
-pub use run::{Run, RunLog, WriteLinesError};
+pub use run::{Run, RunLog, RunPhase, WriteLinesError};
 pub use run_info::{RunInfo, RunMark};
 pub use run_tail::RunTail;
 pub use specs::{Env, LogsDest, LogsSpecs};

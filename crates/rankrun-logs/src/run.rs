@@ -52,6 +52,18 @@ pub struct Run {
     info: Option<RunInfo>,
 }
 
+/// What the launcher of a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunPhase {
+    /// An attempt goes on: the last one there is.
+    Attempt,
+    /// It prepares an attempt, or waits before the next one: the files of [`RunInfo::attempt`] and before have all that
+    /// they will; later ones are being made.
+    Between,
+    /// It has ended.
+    Over,
+}
+
 /// One log file of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -251,13 +263,26 @@ impl Run {
         entries(&self.dir).ok()?.iter().filter_map(|path| attempt_of(path)).max()
     }
 
-    /// Whether its launcher still runs; `false` where there is no `run.json`.
+    /// Whether its launcher still runs: it holds `run.json` while an attempt goes on, and may hold the directory in
+    /// between ([`DefaultLogsSpecs::hold_run`](crate::DefaultLogsSpecs::hold_run)).
     #[must_use]
     pub fn goes_on(&self) -> bool {
-        run_info::is_held(&self.dir.join(RUN_INFO))
+        self.phase() != RunPhase::Over
     }
 
-    /// Waits until its launcher, or the attempt that runs now, has ended. Blocks without a limit.
+    /// What its launcher does now.
+    #[must_use]
+    pub fn phase(&self) -> RunPhase {
+        // In this order: one that goes from an attempt to the next is not over.
+        let held = run_info::is_held(&self.dir);
+        match run_info::is_held(&self.dir.join(RUN_INFO)) {
+            true => RunPhase::Attempt,
+            false if held => RunPhase::Between,
+            false => RunPhase::Over,
+        }
+    }
+
+    /// Waits until the attempt that goes on now has ended, or its launcher. Blocks without a limit.
     ///
     /// # Errors
     /// [`LogsError::RunInfo`] if there is no `run.json` or it cannot be locked.
@@ -327,7 +352,7 @@ fn is_run(dir: &Path) -> Result<bool, LogsError> {
     Ok(dir.join(RUN_INFO).is_file() || entries(dir)?.iter().any(|path| attempt_of(path).is_some()))
 }
 
-fn attempt_of(path: &Path) -> Option<u64> {
+pub(crate) fn attempt_of(path: &Path) -> Option<u64> {
     name_of(path)?.strip_prefix("attempt_").and_then(number)
 }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
@@ -18,6 +19,9 @@ pub(crate) const RUN_INFO: &str = "run.json";
 /// No file of ours is larger; what is, is not read.
 const MOST: u64 = 64 << 20;
 
+/// How often a directory's mark is tried for, a millisecond apart.
+const TRIES: u32 = 20;
+
 /// What is known about a run when it starts, as `run.json` in its directory.
 ///
 /// ```json
@@ -25,7 +29,7 @@ const MOST: u64 = 64 << 20;
 /// ```
 ///
 /// `started_ns` counts nanoseconds from 1970 (UTC). A run whose lines have prefixes of their own has also
-/// `"line_prefixes":[["[0 out] ","[0 err] "],...]`. Fields that a later version adds are ignored.
+/// `"line_prefixes":[["[0 out] ","[0 err] "],...]`, and one whose attempt is known `"attempt":0`. Fields that a later version adds are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunInfo {
@@ -43,9 +47,13 @@ pub struct RunInfo {
     /// and the process id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub line_prefixes: Vec<[String; 2]>,
+    /// Which attempt this is of, `attempt_<n>`: that one, and those before it, have all their files. `None` where it is not
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
 }
 
-/// Holds a run's `run.json` while the run goes on.
+/// Holds a run's `run.json` while an attempt of it goes on.
 ///
 /// While it lives an flock(2) is held on the file, by which others know that the run goes on, and learn of its end
 /// without a look every now and then, also when this program is killed.
@@ -54,18 +62,52 @@ pub struct RunMark {
     _file: Flock<File>,
 }
 
+/// Holds a run's directory from before others can find it until nothing more is to come, between attempts too.
+///
+/// An flock(2) on a directory needs no file of its own. Other hosts do not learn of it where the directory is on a network
+/// file system; the mark on the file they do.
+#[derive(Debug, Clone)]
+pub(crate) struct DirMark {
+    _directory: Arc<Flock<File>>,
+}
+
+impl DirMark {
+    /// `None` where it cannot be had: another launcher has it, for example.
+    pub(crate) fn new(directory: &Path) -> Option<Self> {
+        let mut opened = File::open(directory).ok()?;
+        // Whoever asks whether it is held holds it for a moment.
+        for _ in 0..TRIES {
+            match Flock::lock(opened, FlockArg::LockExclusiveNonblock) {
+                Ok(locked) => return Some(Self { _directory: Arc::new(locked) }),
+                Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => opened = again,
+                Err(_) => return None,
+            }
+            // sleep: the moment is over soon, and nothing tells when.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+}
+
 impl RunInfo {
     /// A run of `local_world_size` workers that starts now.
     #[must_use]
     pub fn new(run_id: impl Into<String>, role: impl Into<String>, local_world_size: usize) -> Self {
         let (run_id, role) = (run_id.into(), role.into());
-        Self { run_id, role, local_world_size, started: SystemTime::now(), line_prefixes: Vec::new() }
+        Self { run_id, role, local_world_size, started: SystemTime::now(), line_prefixes: Vec::new(), attempt: None }
     }
 
     /// Sets [`line_prefixes`](Self::line_prefixes).
     #[must_use]
     pub fn with_line_prefixes(mut self, prefixes: Vec<[String; 2]>) -> Self {
         self.line_prefixes = prefixes;
+        self
+    }
+
+    /// Sets [`attempt`](Self::attempt).
+    #[must_use]
+    pub fn with_attempt(mut self, attempt: Option<u64>) -> Self {
+        self.attempt = attempt;
         self
     }
 
@@ -115,7 +157,7 @@ pub(crate) fn wait_for_end(path: &Path) -> Result<(), LogsError> {
     }
 }
 
-/// Whether somebody holds the mark of this file now.
+/// Whether somebody holds the mark of this file or directory now.
 pub(crate) fn is_held(path: &Path) -> bool {
     File::open(path)
         .is_ok_and(|file| matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, Errno::EWOULDBLOCK))))
@@ -160,6 +202,21 @@ mod tests {
         waiter.join().unwrap().unwrap();
         assert!(!is_held(&path));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_is_held_by_one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!is_held(dir.path()));
+        let mark = DirMark::new(dir.path()).unwrap();
+        assert!(is_held(dir.path()) && is_held(dir.path()), "who asks is not taken for the holder, nor takes it away");
+        assert!(DirMark::new(dir.path()).is_none());
+        let same = mark.clone();
+        drop(mark);
+        assert!(is_held(dir.path()));
+        drop(same);
+        assert!(!is_held(dir.path()));
+        assert!(DirMark::new(&dir.path().join("missing")).is_none());
     }
 
     #[test]

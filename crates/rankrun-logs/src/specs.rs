@@ -51,3 +51,29 @@ pub struct LogsDest {
     /// Where the run is described for who reads its logs, see [`RunInfo`](crate::RunInfo); `None` for nowhere.
     pub run_info: Option<PathBuf>,
 }
+
+impl LogsDest {
+    /// Which attempt of its run this is, from the name of its directory, `attempt_<n>`; `None` in another layout than that
+    /// of [`DefaultLogsSpecs`](crate::DefaultLogsSpecs).
+    ///
+    /// Where nodes share a run's directory it need not be how often the group was started.
+    ///
+    /// ```
+    /// use rankrun_logs::{DefaultLogsSpecs, Env, LogsSpecs};
+    /// use rankrun_redirects::Std;
+    /// use rankrun_types::PerRank;
+    ///
+    /// # fn main() -> Result<(), rankrun_logs::LogsError> {
+    /// let specs = DefaultLogsSpecs::new(None, Std::OUT, Std::NONE);
+    /// let env = Env::from([("TORCHELASTIC_RESTART_COUNT".into(), "3".into())]);
+    /// assert_eq!(specs.reify(&PerRank::filled(2, env))?.attempt(), Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn attempt(&self) -> Option<u64> {
+        let run = self.run_info.as_deref()?.parent()?;
+        let attempt = self.error_files.get(0)?.parent()?.parent()?;
+        crate::run::attempt_of(attempt).filter(|_| attempt.parent() == Some(run))
+    }
+}

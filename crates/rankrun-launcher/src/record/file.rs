@@ -78,7 +78,7 @@ impl RunRecord {
 
     /// Reads `result.json` of a run's directory. What a later version adds is ignored.
     ///
-    /// `RUNNING` may also be what a launcher that was killed has left; whether it lives is told by the lock on `run.json`.
+    /// `RUNNING` may also be what a launcher that was killed has left; whether it lives is told by `rankrun_logs::Run::goes_on`.
     ///
     /// # Errors
     /// [`RecordError`] if it cannot be read or is not as it should be.
