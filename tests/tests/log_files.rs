@@ -346,3 +346,21 @@ fn of_a_run_whose_directory_is_gone_no_path_is_given_but_in_the_warning() {
     assert!(with_path[0].contains("is gone, and the log and error files with it"), "{said}");
     assert!(!said.contains("nothing on stderr"), "{said}");
 }
+
+#[test]
+fn the_report_has_the_last_lines_of_teed_logs_also_when_they_are_moved_or_removed() {
+    for away in ["rm -r", "mv -t {moved}"] {
+        let root = tempfile::tempdir().unwrap();
+        let logs = root.path().join("logs");
+        fs::create_dir(root.path().join("moved")).unwrap();
+        let away = away.replace("{moved}", path(&root.path().join("moved")));
+        let script = format!("echo before >&2; {away} {}; echo the reason >&2; exit 3", path(&logs));
+        let args = ["-t", "3", "--log-dir", path(&logs), "sh", "-c", &script];
+        let output = Launcher::rankrun().args(args).run_with_timeout(LIMIT);
+        assert_eq!(output.code, Some(3), "{output}");
+        let said = output.stderr_text();
+        let report = &said[said.find("FAILED").unwrap()..];
+        assert!(report.contains("before") && report.contains("the reason"), "{said}");
+        assert!(!report.contains("not known") && !report.contains(path(&logs)), "{said}");
+    }
+}

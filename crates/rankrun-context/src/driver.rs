@@ -65,6 +65,8 @@ pub(crate) struct Driver {
     epoll: Epoll,
     dest: LogsDest,
     tail: Option<Tail>,
+    /// The tail once it has ended.
+    ended_tail: Option<Tail>,
     terminals: Option<Terminals>,
     /// What the files of the terminals did not take.
     unsaved: Option<Unsaved>,
@@ -136,6 +138,7 @@ impl Driver {
             epoll,
             dest,
             tail: None,
+            ended_tail: None,
             terminals,
             unsaved,
             log_files: None,
@@ -499,6 +502,9 @@ impl Driver {
                 false
             }
         };
+        // One whose thread hangs is dropped now, so that it ends when it can.
+        let hangs = matches!(outcome, DrainOutcome::Incomplete { why: IncompleteDrain::StillRunning });
+        self.ended_tail = Some(tail).filter(|_| !hangs);
         self.feed(Event::Drained { complete });
     }
 
@@ -572,6 +578,7 @@ impl Driver {
         let logs = Logs {
             dest: &self.dest,
             unsaved: self.unsaved.as_ref(),
+            tail: self.ended_tail.as_ref(),
             incomplete: self.log_files.as_ref().is_some_and(LogFiles::are_in_doubt),
         };
         let mut result = report::result(&self.machine, &facts, &logs, self.stop_began, &self.evidence, place);

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use rankrun_errors::{ObservedExit, ProcessFailure, excerpt};
 use rankrun_functions::{NoReturnValue, ReturnValue};
-use rankrun_logs::{LogsDest, SinkId, Unsaved, last_lines};
+use rankrun_logs::{LogsDest, SinkId, Tail, Unsaved, last_lines};
 use rankrun_process::{Exit, Usage};
 use rankrun_types::{ExitKind, PerRank, Signal};
 
@@ -38,16 +38,19 @@ pub(crate) struct Logs<'a> {
     pub(crate) dest: &'a LogsDest,
     /// What files did not take of it.
     pub(crate) unsaved: Option<&'a Unsaved>,
+    /// Has the ends of teed files that are gone.
+    pub(crate) tail: Option<&'a Tail>,
     /// Files may lack some of it, or are gone.
     pub(crate) incomplete: bool,
 }
 
 impl Logs<'_> {
     fn last_lines(&self, path: &Path) -> Vec<String> {
-        let lines = match self.unsaved {
+        let gone = self.tail.and_then(|tail| tail.last_lines_of_gone(path, LOOKED_AT));
+        let lines = gone.unwrap_or_else(|| match self.unsaved {
             Some(unsaved) => unsaved.last_lines(path, LOOKED_AT),
             None => last_lines(path, LOOKED_AT),
-        };
+        });
         excerpt(lines, TAIL_LINES)
     }
 

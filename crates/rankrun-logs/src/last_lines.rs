@@ -55,13 +55,17 @@ fn shortened(line: &str) -> String {
 }
 
 pub(crate) fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    end_of_file(&File::open(path)?, WINDOW)
+}
+
+/// The last bytes of an open file, at most `window`. Moves its offset.
+pub(crate) fn end_of_file(mut file: &File, window: u64) -> std::io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     // Not the NUL bytes of a beginning that was freed.
-    let start = data_from(&file, length.saturating_sub(WINDOW));
+    let start = data_from(file, length.saturating_sub(window));
     file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::with_capacity(length.saturating_sub(start).min(WINDOW) as usize + 1);
-    file.take(WINDOW).read_to_end(&mut bytes)?;
+    let mut bytes = Vec::with_capacity(length.saturating_sub(start).min(window) as usize + 1);
+    file.take(window).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -10,12 +10,13 @@ pub(crate) mod row;
 pub(crate) mod trail;
 pub(crate) mod watch;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -31,6 +32,7 @@ pub(crate) use self::engine::timeout;
 use self::outputs::Plan;
 pub use self::positions::TailPositions;
 use crate::error::LogsError;
+use crate::last_lines::last_lines_of;
 use crate::options::TailOptions;
 use crate::prefix::LinePrefix;
 
@@ -278,6 +280,8 @@ struct Shared {
     /// Which process each of these sources is of, not taken yet.
     pids: Mutex<Vec<(usize, u32)>>,
     outcome: Mutex<Option<DrainOutcome>>,
+    /// The ends of files that were not where they had been when the engine ended.
+    gone: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
 }
 
 /// A request to end.
@@ -317,6 +321,7 @@ impl Tail {
             request: Mutex::new(None),
             pids: Mutex::new(Vec::new()),
             outcome: Mutex::new(None),
+            gone: Mutex::default(),
         });
         let watcher = if options.timer {
             None
@@ -367,6 +372,15 @@ impl Tail {
     #[must_use]
     pub fn positions(&self) -> TailPositions {
         self.shared.positions.clone()
+    }
+
+    /// The last lines of a file that was removed, renamed or replaced while it was followed, at most `count`, as
+    /// [`last_lines`](crate::last_lines) gives them; `None` of one that is where it was.
+    ///
+    /// To be asked once the engine has ended. At most the last 16 KiB are looked at.
+    #[must_use]
+    pub fn last_lines_of_gone(&self, path: impl AsRef<Path>, count: usize) -> Option<Vec<String>> {
+        lock(&self.shared.gone).get(path.as_ref()).map(|end| last_lines_of(end, count))
     }
 
     /// Waits until the engine has ended, at most until `deadline`, and says whether everything was shown.

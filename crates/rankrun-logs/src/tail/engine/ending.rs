@@ -1,10 +1,16 @@
 //! When the tail engine has done what it was asked to do at the end, and what it has not done. Not here: doing it (`engine`).
 
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
 use super::{Engine, Followed};
-use crate::tail::{DrainOutcome, IncompleteDrain};
+use crate::last_lines::end_of_file;
+use crate::tail::{DrainOutcome, IncompleteDrain, lock};
 use crate::unsaved::Follower;
+
+/// How much is kept of the end of a file that is gone, in bytes.
+const GONE: u64 = 16 * 1024;
 
 impl Engine {
     /// The outcome, if it was asked to end and there is nothing left to do or no time left.
@@ -34,9 +40,25 @@ impl Engine {
             (Some(IncompleteDrain::FilteredFailed { .. }), Some(unreadable)) => Some(unreadable),
             (failed, unreadable) => failed.or(unreadable),
         };
+        self.keep_gone();
         match late.or(failed) {
             Some(why) => Some(DrainOutcome::Incomplete { why }),
             None => Some(DrainOutcome::Complete),
+        }
+    }
+
+    /// Keeps the ends of files that are not where they were: nobody else has them open.
+    fn keep_gone(&self) {
+        let identity = |meta: Metadata| (meta.dev(), meta.ino());
+        let is_gone = |followed: &&Followed| {
+            let there = fs::metadata(&followed.path).map(identity).ok();
+            there.is_none() || there != followed.file.metadata().map(identity).ok()
+        };
+        let mut gone = lock(&self.shared.gone);
+        for followed in self.files.iter().filter(is_gone) {
+            if let Ok(end) = end_of_file(&followed.file, GONE) {
+                gone.insert(followed.path.clone(), end);
+            }
         }
     }
 
