@@ -122,7 +122,7 @@ pub(crate) struct Args {
     pub(crate) keep_descendants: bool,
 
     /// Make no control group for the workers, also where one can be made
-    #[arg(long, alias = "no_cgroup")]
+    #[arg(long, alias = "no_cgroup", help_heading = "Stopping")]
     pub(crate) no_cgroup: bool,
 
     #[command(flatten)]
