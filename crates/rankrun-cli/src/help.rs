@@ -10,7 +10,7 @@ use crate::logs_args::LogsArgs;
 use crate::result::ResultArgs;
 use crate::run_status::StatusArgs;
 use crate::topology;
-use crate::torchrun_args::TORCHRUN;
+use crate::torchrun_args::{SHORTENED, TORCHRUN};
 
 /// The heading of the options that torchrun has too.
 const TORCHRUN_HEADING: &str = "Options of torchrun";
@@ -84,7 +84,8 @@ pub(crate) fn command() -> Command {
         let Some(long) = arg.get_long().map(str::to_owned) else { return arg.help_heading(None) };
         // So that `-1` is a wrong value that is told what is accepted, and no unknown option.
         let takes_value = arg.get_action().takes_values();
-        let arg = with_underscores(arg, &long).allow_negative_numbers(takes_value);
+        let short_names = SHORTENED.iter().filter(|(name, _)| *name == long).flat_map(|(_, names)| *names);
+        let arg = with_underscores(arg.aliases(short_names), &long).allow_negative_numbers(takes_value);
         let arg = if TORCHRUN.contains(&long.as_str()) {
             arg.help_heading(TORCHRUN_HEADING)
         } else if arg.get_help_heading().is_none() {
@@ -134,6 +135,28 @@ mod tests {
             command().get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect();
         for name in TORCHRUN.iter().chain(FIRST) {
             assert!(known.contains(*name), "--{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_clear_in_torchrun_means_the_same_here() {
+        let command = command();
+        let begins = |name: &str| TORCHRUN.iter().filter(|long| long.starts_with(name)).count();
+        for long in TORCHRUN {
+            let shortened = (1..long.len()).map(|end| &long[..end]).filter(|name| begins(name) == 1);
+            for name in shortened {
+                let exact = |arg: &&Arg| arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name));
+                let inferred = |arg: &&Arg| {
+                    let names = arg.get_all_aliases().into_iter().flatten().chain(arg.get_long());
+                    names.into_iter().any(|known| known.starts_with(name))
+                };
+                let found: Vec<&Arg> = match command.get_arguments().find(exact) {
+                    Some(arg) => vec![arg],
+                    None => command.get_arguments().filter(inferred).collect(),
+                };
+                let found: Vec<_> = found.iter().filter_map(|arg| arg.get_long()).collect();
+                assert_eq!(found, [*long], "--{name}");
+            }
         }
     }
 

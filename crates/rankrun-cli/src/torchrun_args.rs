@@ -45,6 +45,20 @@ pub(crate) const TORCHRUN: &[&str] = &[
     "virtual-local-rank",
 ];
 
+/// Shortened names that are clear in torchrun and would not be among our options: what they mean there.
+pub(crate) const SHORTENED: &[(&str, &[&str])] = &[
+    ("event-log-handler", &["e", "ev", "eve", "even", "event"]),
+    ("no-python", &["no-"]),
+    ("run-path", &["ru", "run", "run-"]),
+    ("redirects", &["re"]),
+    ("tee", &["t"]),
+    (
+        "signals-to-handle",
+        &["si", "sig", "sign", "signa", "signal", "signals", "signals-", "signals-t", "signals-to", "signals-to-"],
+    ),
+    ("virtual-local-rank", &["v"]),
+];
+
 /// What each worker runs.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct EntryArgs {
