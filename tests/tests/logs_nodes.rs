@@ -113,3 +113,43 @@ fn nodes_that_go_on_are_followed_until_the_last_has_ended() {
     let output = following.wait_timeout(LIMIT);
     assert_eq!((output.code, output.stdout_text().lines().count()), (Some(0), 8), "{output}");
 }
+
+#[test]
+fn a_second_launcher_of_the_same_node_is_refused_while_the_first_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = node(dir.path(), 0, "job", &[], "echo up; exec sleep 600");
+    let part = dir.path().join("job/node_0");
+    rankrun_testkit::eventually("node 0 is up", LIMIT, || part.join("result.json").exists());
+    let output = node(dir.path(), 0, "job", &[], "exit 7").wait_timeout(LIMIT);
+    assert_eq!(output.code, Some(125), "{output}");
+    let said = output.stderr_text();
+    let expected = format!("another launcher of node 0 of this run goes on in {}: ", path(&part));
+    assert!(said.contains(&expected) && said.contains("node rank"), "{said}");
+    // Nothing of the first is touched.
+    assert!(!part.join("attempt_1").exists(), "{said}");
+    let result = Launcher::rankrun().args(["result", path(dir.path())]).run_with_timeout(LIMIT).stdout_text();
+    assert!(result.starts_with("run job: running"), "{result}");
+    // Another node, or another run, is not concerned; nor is whoever comes after the first.
+    for (rank, run_id) in [(1, "job"), (0, "other")] {
+        assert_eq!(node(dir.path(), rank, run_id, &[], "exit 0").wait_timeout(LIMIT).code, Some(0));
+    }
+    first.signal(rankrun::Signal::KILL);
+    first.wait_timeout(LIMIT);
+    assert_eq!(node(dir.path(), 0, "job", &[], "exit 0").wait_timeout(LIMIT).code, Some(0));
+    first.assert_nothing_left();
+}
+
+#[test]
+fn of_launchers_of_the_same_node_that_begin_at_once_one_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut launchers: Vec<Running> = (0..4).map(|_| node(dir.path(), 0, "job", &[], "exec sleep 600")).collect();
+    let refused =
+        |launchers: &mut Vec<Running>| launchers.iter_mut().filter_map(|one| one.has_ended().then_some(())).count();
+    rankrun_testkit::eventually("three are refused", LIMIT, || refused(&mut launchers) == 3);
+    for launcher in &mut launchers {
+        launcher.signal(rankrun::Signal::TERM);
+    }
+    let mut codes: Vec<Option<i32>> = launchers.iter_mut().map(|launcher| launcher.wait_timeout(LIMIT).code).collect();
+    codes.sort();
+    assert_eq!(codes, [Some(125), Some(125), Some(125), Some(143)]);
+}

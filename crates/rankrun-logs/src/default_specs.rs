@@ -13,7 +13,7 @@ use rankrun_types::{PerRank, env};
 use crate::error::LogsError;
 use crate::latest::{self, LATEST};
 use crate::made::{Made, SHARED};
-use crate::run_info::{DirMark, RUN_INFO};
+use crate::run_info::{DirMark, RUN_INFO, is_held};
 use crate::specs::{Env, LogsDest, LogsSpecs};
 use crate::temporary;
 
@@ -161,6 +161,9 @@ impl DefaultLogsSpecs {
     /// Marks a run as going on ([`Run::goes_on`](crate::Run::goes_on)) from the moment in which its directory can be found until
     /// this object is dropped, makes another run, or removes this one: also between its attempts.
     ///
+    /// A node's part of a shared run directory is for this object alone then, as far as the file system has locks: `reify` fails
+    /// with [`LogsError::InUse`] while another one holds it, or a run goes on in it.
+    ///
     /// Without it a run goes on while an attempt of it does. It takes a descriptor.
     #[must_use]
     pub fn hold_run(mut self) -> Self {
@@ -297,7 +300,14 @@ impl LogsSpecs for DefaultLogsSpecs {
             made.dir_all(&path)?;
             let run = state.run.clone().filter(|run| run.path == path);
             let is_new = run.is_none();
-            let run = run.unwrap_or(Run { run_id, latest_before: None, attempts: Vec::new(), path, mark: None });
+            let mut run = run.unwrap_or(Run { run_id, latest_before: None, attempts: Vec::new(), path, mark: None });
+            if self.holds_run && run.mark.is_none() {
+                // Before anything is made: two may begin at once.
+                run.mark = DirMark::new(&run.path);
+                if is_held(&run.path.join(RUN_INFO)) || run.mark.is_none() && is_held(&run.path) {
+                    return Err(LogsError::InUse { node, path: run.path });
+                }
+            }
             let attempt = first_free(&mut made, &run.path, count)?;
             (run, is_new, attempt)
         } else {

@@ -37,6 +37,17 @@ pub enum LogsError {
         /// Why.
         source: io::Error,
     },
+    /// Another launcher of the same node of the same run goes on.
+    #[error(
+        "another launcher of node {node} of this run goes on in {}: each node needs a node rank, and each run an id, of its own",
+        escape_os_str(path.as_os_str())
+    )]
+    InUse {
+        /// Which node, from 0.
+        node: usize,
+        /// Its part of the run directory.
+        path: PathBuf,
+    },
     /// No place for a temporary directory takes one.
     #[error(
         "cannot create a directory for logs and error files in {}: {source}; set TMPDIR or a log directory",
