@@ -142,4 +142,7 @@ fn the_documented_script_runs_one_rankrun_on_each_host_and_says_who_failed() {
     let output = told(launcher).env("OMPI_MCA_plm_rsh_agent", remote_shell(&files)).run_with_timeout(LIMIT);
     assert_eq!(output.code, Some(7), "{output}");
     assert!(output.stdout_text().contains("FAILED, exit code 7: rank 3 on node 1"), "{output}");
+    // mpirun gives its processes a terminal, of which whoever reads the file knows nothing.
+    let all = output.stdout_text() + &output.stderr_text();
+    assert!(!all.contains('\x1b') && !all.contains("workers running"), "{all:?}");
 }

@@ -90,6 +90,8 @@ pub(crate) struct OutputEnv {
     pub(crate) no_color: Option<OsString>,
     pub(crate) clicolor_force: Option<OsString>,
     pub(crate) term: Option<OsString>,
+    /// Whether the terminal is one that a launcher has made to carry lines elsewhere, see [`is_relayed`].
+    pub(crate) relayed: bool,
 }
 
 /// How lines are shown, resolved.
@@ -119,12 +121,13 @@ impl OutputEnv {
             no_color: std::env::var_os("NO_COLOR"),
             clicolor_force: std::env::var_os("CLICOLOR_FORCE"),
             term: std::env::var_os("TERM"),
+            relayed: is_relayed(|name| std::env::var_os(name)),
         }
     }
 
-    /// Whether the terminal has neither colours nor a way to erase.
+    /// Whether the terminal has neither colours nor a way to erase, or nobody looks at it as one.
     pub(crate) fn is_dumb(&self) -> bool {
-        self.term.as_deref() == Some(OsStr::new("dumb"))
+        self.relayed || self.term.as_deref() == Some(OsStr::new("dumb"))
     }
 
     fn color(&self) -> ColorChoice {
@@ -139,6 +142,13 @@ impl OutputEnv {
             ColorChoice::Auto
         }
     }
+}
+
+/// Whether the launcher above carries what is written to wherever its own output goes, and gives a terminal for that: Open MPI's
+/// mpirun, and others with PMI or PMIx. A terminal that Slurm makes for a user (`srun --pty`) is not meant.
+pub(crate) fn is_relayed(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+    !is_set("SLURM_PTY_PORT") && ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"].into_iter().any(is_set)
 }
 
 impl ColorArg {
@@ -262,7 +272,19 @@ mod tests {
             no_color: no_color.map(Into::into),
             clicolor_force: clicolor_force.map(Into::into),
             term: Some(term.into()),
+            relayed: false,
         }
+    }
+
+    #[test]
+    fn a_terminal_of_mpirun_is_relayed_and_has_colours_only_if_asked_for() {
+        let relayed = |set: &[&str]| is_relayed(|name| set.contains(&name).then(|| "1".into()));
+        assert!(relayed(&["OMPI_COMM_WORLD_RANK"]) && relayed(&["PMI_RANK"]) && relayed(&["PMIX_RANK"]));
+        assert!(!relayed(&[]) && !relayed(&["SLURM_PROCID"]) && !relayed(&["PMIX_RANK", "SLURM_PTY_PORT"]));
+        let env = OutputEnv { relayed: true, ..env(None, None, "xterm") };
+        let with = |color| resolve(&OutputArgs { color, ..OutputArgs::default() }, 1, &env).unwrap();
+        assert_eq!((with(ColorArg::Auto).color, with(ColorArg::Auto).progress), (ColorChoice::Never, Progress::Off));
+        assert_eq!(with(ColorArg::Always).color, ColorChoice::Always);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::Duration;
 
+use crate::output::is_relayed;
 use rankrun::{GroupStatus, PerRank, Std};
 
 /// The argument about the status line.
@@ -11,7 +12,7 @@ use rankrun::{GroupStatus, PerRank, Std};
 #[command(next_help_heading = "Teed lines")]
 pub(crate) struct StatusArgs {
     /// Whether a terminal shows below the lines how many workers run: always, never, or auto (if all that they write to it
-    /// is teed or redirected)
+    /// is teed or redirected, and the terminal is not one of mpirun's)
     #[arg(long, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     pub(crate) status: StatusArg,
 }
@@ -30,12 +31,18 @@ pub(crate) enum StatusArg {
 pub(crate) struct Terminals {
     pub(crate) stdout: bool,
     pub(crate) stderr: bool,
+    /// Whether they only carry what is written elsewhere, see [`is_relayed`].
+    pub(crate) relayed: bool,
 }
 
 impl Terminals {
     pub(crate) fn of_this_process() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-        Self { stdout: !dumb && stdout().is_terminal(), stderr: !dumb && stderr().is_terminal() }
+        Self {
+            stdout: !dumb && stdout().is_terminal(),
+            stderr: !dumb && stderr().is_terminal(),
+            relayed: is_relayed(|name| std::env::var_os(name)),
+        }
     }
 
     fn any(self) -> bool {
@@ -51,7 +58,10 @@ pub(crate) fn is_wanted(arg: StatusArg, terminals: Terminals, captured: &PerRank
         StatusArg::Always => terminals.any(),
         // What a worker itself writes to the terminal would be beside the status.
         StatusArg::Auto => {
-            terminals.any() && (!terminals.stdout || all(Std::OUT)) && (!terminals.stderr || all(Std::ERR))
+            terminals.any()
+                && !terminals.relayed
+                && (!terminals.stdout || all(Std::OUT))
+                && (!terminals.stderr || all(Std::ERR))
         }
     }
 }
@@ -79,14 +89,15 @@ mod tests {
 
     #[test]
     fn auto_is_on_where_nothing_else_writes_to_the_terminal() {
-        let both = Terminals { stdout: true, stderr: true };
-        let out = Terminals { stdout: true, stderr: false };
+        let both = Terminals { stdout: true, stderr: true, relayed: false };
+        let out = Terminals { stdout: true, stderr: false, relayed: false };
         for (terminals, captured, expected) in [
             (both, [Std::ALL, Std::ALL], true),
             (both, [Std::ALL, Std::OUT], false),
             (both, [Std::NONE, Std::ALL], false),
             (out, [Std::OUT, Std::OUT], true),
             (out, [Std::ERR, Std::ERR], false),
+            (Terminals { relayed: true, ..both }, [Std::ALL, Std::ALL], false),
             (Terminals::default(), [Std::ALL, Std::ALL], false),
         ] {
             let captured = PerRank::from_vec(captured.to_vec());
