@@ -1,10 +1,16 @@
 //! Which of a worker's last lines says why it ended: [`last_words`], and which to show: [`excerpt`]. Pure. Not here: reading
 //! them (`rankrun-logs`).
 //!
-//! Mostly it is the very last one, as with Python's tracebacks and C's `assert`. Runtimes that say the reason first, and
-//! after it a stack or advice, are known by their words: the panics of Rust and Go, C++'s uncaught exceptions, sanitizers,
-//! Python's fatal errors. Of two such reports in a row the first is the reason, as of a panic of a thread and that of `main`,
-//! which waited for it; what the program itself says after a report counts more.
+//! Mostly it is the very last one. Runtimes that say the reason first, and after it a stack or advice, are known by their
+//! words: the panics of Rust and Go, C++'s uncaught exceptions, sanitizers, Python's fatal errors, what aborts a program of C.
+//! Of two such reports in a row the first is the reason, as of a panic of a thread and that of `main`, which waited for it;
+//! what the program itself says after a report counts more.
+//!
+//! Of Python's tracebacks the last one counts, as each is of what came of the one before it, and also if a few lines follow:
+//! those of the message, of `atexit`, of libraries that were not shut down.
+
+/// How many lines may follow a traceback of Python that is still the reason.
+const AFTER_TRACEBACK: usize = 12;
 
 /// The line that says most.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,26 +21,35 @@ pub(crate) struct LastWords {
     pub(crate) is_report: bool,
     /// Which of the lines it is.
     at: usize,
+    /// Which line shows that it is that: of an exception the frame that raised it, or its header.
+    known_by: usize,
 }
 
 /// What says most among a worker's last lines; `None` if there are only blank ones.
 pub(crate) fn last_words(lines: &[String]) -> Option<LastWords> {
     let mut found: Option<(usize, Option<Report>)> = None;
+    let mut since_traceback = 0;
     let mut at = 0;
     while let Some(line) = lines.get(at) {
-        // An excerpt has what says most before that.
-        if found.is_some() && is_omission(line) {
+        // An excerpt begins with what says most.
+        if at > 0 && is_omission(line) {
+            found = Some((0, Report::begun_by(&lines[0]).filter(|report| report.is_whole(lines))));
             break;
         }
-        let Some(report) = Report::begun_by(line) else {
+        let before = found.and_then(|(_, report)| report);
+        let Some(report) = Report::begun_by(line).filter(|report| report.is_whole(&lines[at..])) else {
             if !is_noise(line) {
-                found = Some((at, None));
+                since_traceback += 1;
+                if !before.is_some_and(Report::is_traceback) || since_traceback > AFTER_TRACEBACK {
+                    found = Some((at, None));
+                }
             }
             at += 1;
             continue;
         };
-        if !matches!(found, Some((_, Some(_)))) {
+        if before.is_none_or(|before| before.is_traceback() && report.is_traceback()) {
             found = Some((at, Some(report)));
+            since_traceback = 0;
         }
         at += report.length(&lines[at..]);
     }
@@ -42,8 +57,15 @@ pub(crate) fn last_words(lines: &[String]) -> Option<LastWords> {
         Some(found) => found,
         None => (lines.iter().rposition(|line| !line.trim().is_empty())?, None),
     };
-    let text = report.map_or_else(|| lines[at].trim().to_owned(), |report| report.text(&lines[at..]));
-    Some(LastWords { text, is_report: report.is_some(), at })
+    let traceback = report.filter(|report| report.is_traceback());
+    let begun = at;
+    let at = at + traceback.and_then(|traceback| traceback.exception(&lines[at..])).unwrap_or(0);
+    let (text, is_report) = match report {
+        Some(report) if traceback.is_none() => (report.text(&lines[at..]), true),
+        _ => (bare(&lines[at]).to_owned(), false),
+    };
+    let frame = lines[begun..at].iter().rposition(|line| is_python_frame(without_rank(line)));
+    Some(LastWords { text, is_report, at, known_by: begun + frame.unwrap_or(0) })
 }
 
 /// At most so many of a worker's last lines to show: the last ones or, if the one that says why it ended is before them,
@@ -62,10 +84,15 @@ pub fn excerpt(mut lines: Vec<String>, count: usize) -> Vec<String> {
     const BEGINNING: usize = 3;
     /// The most lines of the end.
     const ENDING: usize = 3;
-    let words_at = last_words(&lines).map_or(usize::MAX, |words| words.at);
+    let (words_at, known_by) = last_words(&lines).map_or((usize::MAX, usize::MAX), |words| (words.at, words.known_by));
     let start = lines.len().saturating_sub(count);
-    if words_at >= start || count <= BEGINNING {
+    if known_by >= start || count <= BEGINNING {
         return lines.split_off(start);
+    }
+    if words_at > start {
+        let rest = lines.split_off(words_at);
+        let frame = lines.swap_remove(known_by);
+        return std::iter::once(frame).chain(rest).collect();
     }
     let ending = ENDING.min(count - BEGINNING);
     let rest = lines.split_off(lines.len() - ending);
@@ -91,10 +118,19 @@ enum Report {
     CppTerminate,
     Sanitizer,
     PythonFatal,
+    /// Of Rust, which a signal ends then.
+    StackOverflow,
+    /// One line of the C library, which aborts then.
+    Abort,
+    /// Of Python, with its header or from one of its frames on.
+    Traceback,
+    /// Of an exception group of Python.
+    GroupTraceback,
 }
 
 impl Report {
     fn begun_by(line: &str) -> Option<Self> {
+        let line = without_rank(line);
         let starts = |prefix| line.starts_with(prefix);
         // Without the thread if it is of the panic hook.
         if starts("thread '") && line.contains(" panicked at ") || starts("panicked at ") && line.ends_with(':') {
@@ -105,9 +141,42 @@ impl Report {
             Some(Self::CppTerminate)
         } else if (starts("==") || starts("SUMMARY: ") || starts("WARNING: ")) && line.contains("Sanitizer: ") {
             Some(Self::Sanitizer)
+        } else if starts("Fatal Python error: ") {
+            Some(Self::PythonFatal)
+        } else if starts("thread '") && line.ends_with(" has overflowed its stack") {
+            Some(Self::StackOverflow)
+        } else if is_abort(line) {
+            Some(Self::Abort)
+        } else if line == "Traceback (most recent call last):" || is_python_frame(line) {
+            Some(Self::Traceback)
         } else {
-            starts("Fatal Python error: ").then_some(Self::PythonFatal)
+            (line.trim_start() == "+ Exception Group Traceback (most recent call last):")
+                .then_some(Self::GroupTraceback)
         }
+    }
+
+    fn is_traceback(self) -> bool {
+        matches!(self, Self::Traceback | Self::GroupTraceback)
+    }
+
+    /// Whether it has come to its reason.
+    fn is_whole(self, lines: &[String]) -> bool {
+        !self.is_traceback() || self.exception(lines).is_some()
+    }
+
+    /// Where the exception of a traceback is, counted from its first line.
+    fn exception(self, lines: &[String]) -> Option<usize> {
+        let is_it = |line: &str| match self {
+            Self::GroupTraceback => line.trim_start().strip_prefix("| ").is_some_and(|rest| !rest.starts_with(' ')),
+            _ => !line.is_empty() && !line.starts_with([' ', '\t']),
+        };
+        let found = lines.iter().skip(1).position(|line| is_it(without_rank(line)))? + 1;
+        let own = |line: &str| match self {
+            Self::GroupTraceback => line.trim_start().starts_with('|'),
+            _ => line.starts_with([' ', '\t']),
+        };
+        // Another program may have written between.
+        lines[1..found].iter().all(|line| own(without_rank(line))).then_some(found)
     }
 
     /// The reason, from the lines from its first on.
@@ -136,6 +205,13 @@ impl Report {
                 starts.iter().any(|start| line.starts_with(start)) || line.ends_with(')')
             }),
             Self::CppTerminate => own(|line| line.trim_start().starts_with("what():")),
+            Self::StackOverflow => own(|line| line.starts_with("fatal runtime error: ")),
+            Self::Abort => 0,
+            Self::Traceback => self.exception(lines).unwrap_or(0),
+            Self::GroupTraceback => {
+                let own = |line: &&String| without_rank(line).trim_start().starts_with(['|', '+']);
+                rest.iter().take_while(own).count()
+            }
             // What it shows of memory is all sorts of lines.
             Self::Sanitizer => rest.iter().rposition(|line| is_sanitizers_end(line)).map_or(0, |at| at + 1),
             Self::PythonFatal => own(|line| {
@@ -165,6 +241,31 @@ fn is_sanitizers_end(line: &str) -> bool {
         || line.starts_with("==") && line.ends_with("==ABORTING")
 }
 
+/// The line without what torch puts before each line of its tracebacks, such as `[rank0]: `.
+fn without_rank(line: &str) -> &str {
+    let digits = line.strip_prefix("[rank").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    digits.and_then(|rest| rest.strip_prefix("]: ").or_else(|| rest.strip_prefix("]:"))).unwrap_or(line)
+}
+
+/// A line without what surrounds it in tracebacks.
+fn bare(line: &str) -> &str {
+    let text = without_rank(line).trim();
+    text.strip_prefix("| ").unwrap_or(text)
+}
+
+fn is_python_frame(line: &str) -> bool {
+    line.starts_with("  File \"") && line.contains("\", line ")
+}
+
+/// Whether assert(3) or glibc says this and aborts.
+fn is_abort(line: &str) -> bool {
+    let by_malloc =
+        ["free(): ", "malloc(): ", "realloc(): ", "munmap_chunk(): ", "double free or corruption", "corrupted "];
+    line.contains(": Assertion `") && line.ends_with("' failed.")
+        || line.starts_with("*** ") && line.ends_with(" ***: terminated")
+        || by_malloc.iter().any(|start| line.starts_with(start)) && line.len() < 80
+}
+
 /// Whether a line says nothing of the reason, whatever is before it: advice, frames of stacks, a shell's word of the end.
 fn is_noise(line: &str) -> bool {
     let text = line.trim();
@@ -175,8 +276,11 @@ fn is_noise(line: &str) -> bool {
     };
     let is_frame = is_indented && (text.starts_with("at ") || is_numbered()) || text.starts_with("frame #");
     let by_shell = ["Aborted", "Aborted (core dumped)", "Segmentation fault", "Segmentation fault (core dumped)"];
+    let is_javas_rest = is_indented && text.starts_with("... ") && text.ends_with(" more");
     text.is_empty()
         || is_frame
+        || is_javas_rest
+        || line.starts_with("Node.js v")
         || is_rusts_note(line)
         || text == "thread caused non-unwinding panic. aborting."
         || text == "thread panicked while processing panic. aborting."
@@ -261,6 +365,55 @@ mod tests {
             "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    main()\nValueError: loss is NaN\n",
         ),
         (
+            "one with a message of several lines and words of the end after it",
+            "RuntimeError: CUDA error: an assert on the device",
+            false,
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    main()\n    ~~~~^^\n\
+             RuntimeError: CUDA error: an assert on the device\nit may be reported late\n  third\n\ncleanup done: bye\n",
+        ),
+        (
+            "one of torch, each line with its rank",
+            "ValueError: loss is NaN",
+            false,
+            "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"a.py\", line 3, in <module>\n[rank3]:     main()\n\
+             [rank3]: ValueError: loss is NaN\n[rank3]:[W712 ProcessGroupNCCL.cpp:1250] Warning: not destroyed\n",
+        ),
+        (
+            "one of what came of another",
+            "OSError: cannot load",
+            false,
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\nKeyError: 'a'\n\nDuring handling of the \
+             above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \"a.py\", line 5, in f\n    \
+             raise OSError(\"cannot load\")\nOSError: cannot load\n",
+        ),
+        (
+            "the end of one",
+            "SyntaxError: invalid syntax",
+            false,
+            "  File \"a.py\", line 1\n    x =\n       ^\nSyntaxError: invalid syntax\n",
+        ),
+        (
+            "one that was survived, and then much else",
+            "no data left",
+            false,
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\nKeyError: 'a'\nstep 1\nstep 2\nstep 3\n\
+             step 4\nstep 5\nstep 6\nstep 7\nstep 8\nstep 9\nstep 10\nstep 11\nstep 12\nno data left\n",
+        ),
+        (
+            "one that has not come to its exception",
+            "main()",
+            false,
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    main()\n",
+        ),
+        (
+            "a group of exceptions",
+            "ExceptionGroup: many (2 sub-exceptions)",
+            false,
+            "  + Exception Group Traceback (most recent call last):\n  |   File \"a.py\", line 1, in <module>\n  |     raise e\n  \
+             | ExceptionGroup: many (2 sub-exceptions)\n  +-+---------------- 1 ----------------\n    | ValueError: a\n    \
+             +------------------------------------\n",
+        ),
+        (
             "an error of torch with frames of C++",
             "RuntimeError: NCCL error",
             false,
@@ -276,7 +429,7 @@ mod tests {
         (
             "an assertion of C under a shell",
             "a.out: a.c:5: main: Assertion `x > 0' failed.",
-            false,
+            true,
             "a.out: a.c:5: main: Assertion `x > 0' failed.\nAborted (core dumped)\n",
         ),
         (
@@ -325,6 +478,33 @@ mod tests {
             "Exception in thread \"main\" java.lang.Error: boom",
             false,
             "Exception in thread \"main\" java.lang.Error: boom\n\tat A.train(A.java:3)\n\tat A.main(A.java:9)\n",
+        ),
+        (
+            "one with its cause",
+            "Caused by: java.io.IOException: disk",
+            false,
+            "Exception in thread \"main\" java.lang.Error: boom\n\tat A.train(A.java:3)\nCaused by: java.io.IOException: disk\n\
+             \tat A.load(A.java:7)\n\t... 1 more\n",
+        ),
+        (
+            "an error of Node.js",
+            "Error: boom",
+            false,
+            "/src/n.js:1\nfunction f(){throw new Error(\"boom\")} f();\n             ^\n\nError: boom\n    at f (/src/n.js:1:20)\n    \
+             at Object.<anonymous> (/src/n.js:1:39)\n\nNode.js v20.20.2\n",
+        ),
+        (
+            "a stack overflow of Rust",
+            "thread 'main' (7) has overflowed its stack",
+            true,
+            "\nthread 'main' (7) has overflowed its stack\nfatal runtime error: stack overflow, aborting\n",
+        ),
+        ("a heap that is broken", "free(): invalid pointer", true, "step 1\nfree(): invalid pointer\n"),
+        (
+            "a stack that is broken",
+            "*** stack smashing detected ***: terminated",
+            true,
+            "*** stack smashing detected ***: terminated\n",
         ),
         ("nothing but advice", "Aborted (core dumped)", false, "\nAborted (core dumped)\n"),
     ];
