@@ -147,7 +147,8 @@ impl<'a> Report<'a> {
         if let Some(traceback) = traceback {
             block(f, "traceback", traceback)?;
             // Of a signal the traceback tells nothing; the program or its libraries may have.
-            if failure.exit.signal().is_none() || failure.stopped {
+            let explained = failure.exit.signal().is_none() || failure.stopped;
+            if explained && !may_be_of_another(failure) {
                 return Ok(());
             }
         }
@@ -293,8 +294,17 @@ fn error_file(failure: &ProcessFailure) -> String {
     let writer = failure.error_file_data.as_ref().and_then(|data| data.pid);
     match writer.filter(|pid| *pid != failure.pid && passed_on_code(failure).is_none()) {
         Some(pid) => format!("{path} (by process {pid}, of which the worker ended)"),
+        None if may_be_of_another(failure) => format!("{path} (it does not say which process wrote it)"),
         None => path,
     }
+}
+
+/// Whether the record, which does not name its process, may be of another than the worker, as the worker did not end as an
+/// exception ends a program.
+fn may_be_of_another(failure: &ProcessFailure) -> bool {
+    let anonymous = failure.error_file_data.as_ref().is_some_and(|data| data.pid.is_none());
+    let otherwise = !matches!(failure.exit, ExitKind::Code(1) | ExitKind::Lost) && !failure.stopped;
+    anonymous && otherwise && passed_on_code(failure).is_none()
 }
 
 /// The exit code of the worker's own worker, if the worker is a launcher that passed on its failure.

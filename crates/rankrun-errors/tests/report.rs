@@ -321,7 +321,7 @@ fn the_facts_of_the_report_of_torch_are_all_there() {
               rank:       1 (local rank 1, role trainer)
               exit code:  -11 (SIGSEGV), pid 4242
               meaning:    invalid memory reference, often a fault in native code or a stack overflow
-              error file: /run/1/error.json
+              error file: /run/1/error.json (it does not say which process wrote it)
               traceback:
                 Traceback (most recent call last):
                   File "/usr/lib/python3/dist-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 384, in wrapper
@@ -337,6 +337,19 @@ fn the_facts_of_the_report_of_torch_are_all_there() {
 
             rank 0: stopped by rankrun"#]],
     );
+}
+
+#[test]
+fn of_a_record_that_may_be_of_another_process_that_is_said_and_the_workers_own_words_are_shown() {
+    let torch = || record(include_str!("error_files/torch_exception.json"));
+    for (exit, doubted) in [(ExitKind::Code(6), true), (signal(Signal::SEGV), true), (ExitKind::Code(1), false)] {
+        let mut failure = failure(0, exit, 10, torch());
+        (failure.stderr_captured, failure.stderr_tail) = (true, vec!["cannot open /dev/gpu1".to_owned()]);
+        let report = trainer([failure]).to_string();
+        assert!(report.contains("ValueError: loss is NaN"), "{report}");
+        assert_eq!(report.contains("does not say which process wrote it"), doubted, "{report}");
+        assert_eq!(report.contains("cannot open /dev/gpu1"), doubted, "{report}");
+    }
 }
 
 #[test]
