@@ -1,6 +1,8 @@
 //! What rankrun finds as a step of a Slurm job, and what it refuses. On the cluster of `cargo xtask slurm-test`; without it
 //! each test says that it is skipped.
 
+use rankrun_testkit::{Launcher, binary};
+use rankrun_tests::LIMIT;
 use rankrun_tests::slurm::{Slurm, has_slurm};
 
 /// What a worker says of its place; `host` is a short list that all workers agree on.
@@ -77,4 +79,29 @@ fn more_than_one_task_on_a_node_is_refused_with_the_fix() {
     let said = output.stderr_text();
     assert_eq!(output.code, Some(2), "{output}");
     assert!(said.contains("TASKS_PER_NODE=2") && said.contains("srun --ntasks-per-node=1"), "{said}");
+}
+
+#[test]
+fn a_step_that_a_worker_starts_is_one_world_and_a_rankrun_within_a_worker_is_one_of_its_own() {
+    if !has_slurm("a step that a worker starts") {
+        return;
+    }
+    let rankrun = binary("rankrun-cli", "rankrun");
+    let rankrun = rankrun.to_str().unwrap();
+    let say = "echo world $RANK of $WORLD_SIZE";
+    let inner = format!("exec {rankrun} --master-addr 127.0.0.1 -n 2 -t 3 sh -c '{say}'");
+    let step = ["srun", "--nodes=2", "--ntasks-per-node=1", "sh", "-c", &inner];
+    let output = Launcher::rankrun().args(["-n", "1"]).args(step).run_with_timeout(LIMIT);
+    assert_eq!(output.code, Some(0), "{output}");
+    let said = output.stdout_text();
+    for rank in 0..4 {
+        assert!(said.contains(&format!("world {rank} of 4")), "{output}");
+    }
+    assert!(output.stderr_text().contains("a worker of another launcher has started this step"), "{output}");
+
+    let nested = ["{rankrun}", "--master-addr", "127.0.0.1", "-n", "1", rankrun, "-n", "2", "-t", "3", "sh", "-c", say];
+    let mut job = Slurm::srun(&[], &nested);
+    let output = job.end();
+    assert_eq!(output.code, Some(0), "{output}");
+    assert_eq!(output.stdout_text().matches(" of 2").count(), 4, "{output}");
 }

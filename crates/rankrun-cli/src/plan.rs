@@ -10,7 +10,7 @@ use rankrun::{
     CpuSet, Descendants, DumpStep, LogSize, PerRank, Placement, RankOutOfWorldError, Signal, SignalPlan, StallPolicy,
     Std, StopOrder, StopPolicy,
 };
-use rankrun_launcher::{Launch, Topology, TopologyError, host_name};
+use rankrun_launcher::{Launch, Topology, TopologyError, host_name, step_within_worker, without_worker};
 
 use crate::args::{Args, StopOrderArg};
 use crate::entry::{self, Entry, EntryError};
@@ -40,11 +40,17 @@ pub(crate) struct Surroundings {
     pub(crate) terminals: Terminals,
     /// The CPUs that rankrun may use.
     pub(crate) allowed_cpus: Result<CpuSet, AllowedCpusError>,
+    /// The variable by which it is known that a worker of another launcher has started the engine's step that rankrun is in.
+    pub(crate) started_by_worker: Option<&'static str>,
 }
 
 impl Surroundings {
     pub(crate) fn of_this_process() -> Self {
-        let launch = rankrun_launcher::Surroundings::of_this_process();
+        let mut launch = rankrun_launcher::Surroundings::of_this_process();
+        let started_by_worker = step_within_worker(&launch.env);
+        if started_by_worker.is_some() {
+            launch.env = without_worker(&launch.env);
+        }
         let sysfs = launch.env.get(OsStr::new("RANKRUN_SYSFS")).filter(|root| !root.is_empty());
         Self {
             hostname: host_name(),
@@ -54,6 +60,7 @@ impl Surroundings {
             allowed_cpus: CpuSet::allowed(),
             sysfs: sysfs.map_or(PathBuf::from("/sys"), PathBuf::from),
             launch,
+            started_by_worker,
         }
     }
 }
@@ -200,7 +207,12 @@ pub(crate) fn resolve(args: &Args, surroundings: &Surroundings) -> Result<Plan, 
 pub(crate) fn topology(args: &Args, surroundings: &Surroundings) -> Result<(usize, Topology), PlanError> {
     let local_world_size = args.size.nproc_per_node.count(&surroundings.hardware)?;
     let asked = args.nodes.topology(args.rdzv_id.as_deref())?;
-    let topology = Topology::resolve(&asked, local_world_size, &surroundings.launch.env, &surroundings.hostname)?;
+    let mut topology = Topology::resolve(&asked, local_world_size, &surroundings.launch.env, &surroundings.hostname)?;
+    if let Some(name) = surroundings.started_by_worker {
+        topology.notes.push(format!(
+            "a worker of another launcher has started this step ({name} is set): what the step says counts, not the worker's variables"
+        ));
+    }
     Ok((local_world_size, topology))
 }
 
@@ -257,6 +269,7 @@ mod tests {
             terminals: Terminals::default(),
             sysfs: "/no/such/sysfs".into(),
             allowed_cpus: Ok((0..8).collect()),
+            started_by_worker: None,
         }
     }
 

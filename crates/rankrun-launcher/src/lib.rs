@@ -18,6 +18,7 @@
 mod environment;
 mod host;
 mod launch;
+mod lineage;
 mod plan;
 mod record;
 mod restart;
@@ -27,6 +28,7 @@ mod topology;
 pub use environment::{EnvInputs, EnvOptions, TooFewDevicesError, WorkerEnvs, worker_envs};
 pub use host::host_name;
 pub use launch::{Launch, Surroundings};
+pub use lineage::{step_within_worker, without_worker};
 pub use plan::{Plan, PlanError};
 pub use rankrun::Env;
 pub use record::{

@@ -21,6 +21,7 @@ use serde::{Serialize, Serializer};
 pub use error::TopologyError;
 pub use hostlist::{HostlistError, MAX_HOSTS, compress, expand};
 pub use port::{DERIVED_PORTS, STATIC_PORT};
+pub(crate) use resolve::OF_A_WORKER;
 pub use resolve::worker_of_another;
 pub use slurm::gpus_per_node;
 

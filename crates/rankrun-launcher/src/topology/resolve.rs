@@ -39,7 +39,7 @@ struct Given {
 }
 
 /// Variables that a launcher gives to its workers only, by which a rankrun knows that it is one.
-const OF_A_WORKER: [&str; 3] = [env::RANKRUN_GROUP, env::TORCHELASTIC_RUN_ID, env::LOCAL_RANK];
+pub(crate) const OF_A_WORKER: [&str; 3] = [env::RANKRUN_GROUP, env::TORCHELASTIC_RUN_ID, env::LOCAL_RANK];
 
 /// By what this is a worker of another launcher, if it is.
 pub(super) fn is_worker(vars: Vars<'_>) -> Option<&'static str> {
@@ -65,7 +65,9 @@ impl Topology {
     /// - One node, said by an argument, is one node also within a job of more.
     /// - Arguments that say how many nodes there are, which one this is and where they meet need no engine.
     /// - Where rankrun is itself a worker of a launcher (`RANKRUN_GROUP`, `TORCHELASTIC_RUN_ID` or `LOCAL_RANK` are set), the
-    ///   environment is that launcher's: only arguments count, unless the choice names an engine.
+    ///   environment is that launcher's: only arguments count, unless the choice names an engine. Where a worker has started a
+    ///   step of an engine, what that says counts: see [`step_within_worker`](crate::step_within_worker), and give the environment
+    ///   [`without_worker`](crate::without_worker).
     /// - The port of several nodes is made of the job's id ([`DERIVED_PORTS`](super::DERIVED_PORTS)), or is
     ///   [`STATIC_PORT`]; one node takes a free one.
     ///
