@@ -114,12 +114,12 @@ impl NodesArgs {
             let value = self.rdzv_endpoint.clone().filter(|_| option == ENDPOINT).unwrap_or_else(|| "0".to_owned());
             return Err(NodesError::FreePort { option, value, nodes });
         }
-        let own = self.local_addr.clone().filter(|_| nodes == Some(1));
         Ok(TopologyArgs {
             choice: self.topology,
             nodes,
             node_rank: self.node_rank,
-            master_addr: master_addr.or(own),
+            master_addr,
+            local_addr: self.local_addr.clone(),
             // Without one a free one is found.
             master_port: port.filter(|port| *port > 0),
             run_id: run_id.map(str::to_owned),
@@ -259,8 +259,6 @@ mod tests {
         assert_eq!(at("c10d", "localhost:0"), host("localhost", None));
         assert_eq!(at("c10d", "[::1]:7"), host("::1", Some(7)));
         assert_eq!(at("c10d", "fe80::1"), host("fe80::1", Some(29400)));
-        let own = |nodes| meeting(|args| (args.nnodes, args.local_addr) = (nnodes(nodes), Some("10.0.0.1".to_owned())));
-        assert_eq!((own("1"), own("2")), (host("10.0.0.1", None), (None, None)));
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub struct TopologyArgs {
     pub node_rank: Option<usize>,
     /// Where rank 0 listens; `--master-addr`.
     pub master_addr: Option<String>,
+    /// Where rank 0 of a single node listens, if no argument says it otherwise; `--local-addr`.
+    pub local_addr: Option<String>,
     /// At which port, 1 to 65535; `--master-port`.
     pub master_port: Option<u16>,
     /// The run's id, the same on all nodes; `--rdzv-id`.

@@ -29,6 +29,9 @@ pub(super) struct Engine {
     pub(super) notes: Vec<String>,
 }
 
+/// Where a value is from that nobody gave.
+const ONE_NODE: &str = "one node";
+
 /// Arguments, or the `PET_*` variables that stand for them.
 struct Given {
     nodes: Option<Field<usize>>,
@@ -95,10 +98,22 @@ impl Topology {
         if alone {
             // Nobody else is to meet this run.
             let vars = if args.standalone { Vars(&empty) } else { vars };
-            return one_node(args, given, vars, local_world_size, notes);
+            let found = one_node(args, given, vars, local_world_size, notes)?;
+            return Ok(found.at_own_address(args));
         }
         let engine = engine(args.choice, &given, vars, hostname)?;
-        merge(given, engine, vars, local_world_size, notes)
+        Ok(merge(given, engine, vars, local_world_size, notes)?.at_own_address(args))
+    }
+
+    /// With the address that a single node has, where no argument says another.
+    fn at_own_address(mut self, args: &TopologyArgs) -> Self {
+        let is_open =
+            self.origins.get("master_addr").is_none_or(|from| [ONE_NODE, env::MASTER_ADDR].contains(&from.as_str()));
+        if let Some(own) = args.local_addr.clone().filter(|_| self.nodes == 1 && is_open) {
+            self.master_addr = own;
+            self.origins.insert("master_addr", "--local-addr".to_owned());
+        }
+        self
     }
 }
 
@@ -260,8 +275,8 @@ fn merge(
     let mut known = |field: &'static str, from: &str| drop(origins.insert(field, from.to_owned()));
     known("nodes", &nodes.from);
     known("node_rank", &node_rank.from);
-    known("master_addr", addr.as_ref().map_or("one node", |addr| addr.from.as_str()));
-    known("master_port", port.as_ref().map_or("one node", |port| port.from.as_str()));
+    known("master_addr", addr.as_ref().map_or(ONE_NODE, |addr| addr.from.as_str()));
+    known("master_port", port.as_ref().map_or(ONE_NODE, |port| port.from.as_str()));
     if let Some(run_id) = &run_id {
         known("run_id", &run_id.from);
     }
@@ -301,7 +316,7 @@ fn place(
     let nodes = match (given.nodes.clone().or(by_engine), engine) {
         (Some(nodes), _) => nodes,
         (None, Some(engine)) => return Err(TopologyError::NoNodes { seen: engine.seen.clone() }),
-        (None, None) => Field::new(1, "one node"),
+        (None, None) => Field::new(1, ONE_NODE),
     };
     let by_engine = engine.and_then(|engine| engine.node_rank.clone());
     let node_rank = match (&given.node_rank, by_engine, engine) {
@@ -310,7 +325,7 @@ fn place(
             return Err(TopologyError::Disagree { what: "which node this is", one, other });
         }
         (Some(rank), _, _) => rank.clone(),
-        _ if nodes.value == 1 => Field::new(0, "one node"),
+        _ if nodes.value == 1 => Field::new(0, ONE_NODE),
         (None, Some(rank), _) => rank,
         (None, None, Some(engine)) => return Err(TopologyError::NoNodeRank { seen: engine.seen.clone() }),
         (None, None, None) => return Err(TopologyError::Half { given: nodes.shown(), missing: "--node-rank" }),
