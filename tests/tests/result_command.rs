@@ -49,6 +49,7 @@ fn of_one_host_the_first_failure_and_the_exit_code_are_told_again() {
     let text = output.stdout_text();
     assert!(text.starts_with("run job-7: FAILED, exit code 7: rank 1 on node 0 ("), "{text}");
     assert!(text.contains("last words") && !text.contains("Nodes"), "{text}");
+    assert!(!text.contains("exited with code"), "the same is not said twice: {text}");
     assert_eq!(result(&[path(dir.path()), "--exit-code"]).code, Some(7));
     let job = job(dir.path());
     assert_eq!((&job["state"], &job["nodes"]), (&"FAILED".into(), &1.into()));

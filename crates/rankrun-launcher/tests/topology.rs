@@ -219,7 +219,18 @@ fn what_cannot_be_is_refused_with_the_variable_its_value_and_what_to_do() {
         ("", &with("SLURM_NODEID", "2"), "n3", &["SLURM_STEP_NUM_NODES=2", "SLURM_NODEID=2"]),
         ("", &with("SLURM_NODEID", "b"), "n3", &["`b` of SLURM_NODEID"]),
         ("", &with("SLURM_RESTART_COUNT", "-1"), "n3", &["`-1` of SLURM_RESTART_COUNT"]),
+        ("", &with("SLURM_STEP_TASKS_PER_NODE", "1(x2"), "n3", &["`1(x2` of SLURM_STEP_TASKS_PER_NODE"]),
+        ("", &with("SLURM_STEP_TASKS_PER_NODE", "1(x3)"), "n3", &["SLURM_STEP_TASKS_PER_NODE=1(x3)", "NUM_NODES=2"]),
+        ("", &format!("{STEP} PET_NNODES=2 PET_NODE_RANK=0"), "n3", &["PET_NODE_RANK=0", "SLURM_NODEID=1"]),
         // Kubernetes.
+        ("", "KUBERNETES_SERVICE_HOST=1 WORLD_SIZE=4", "pod", &["WORLD_SIZE=4", "without RANK"]),
+        ("", "KUBERNETES_SERVICE_HOST=1 RANK=1", "pod", &["RANK=1", "without WORLD_SIZE"]),
+        (
+            "",
+            "KUBERNETES_SERVICE_HOST=1 JOB_COMPLETION_INDEX=1 RANK=3 WORLD_SIZE=4 MASTER_ADDR=m",
+            "pod",
+            &["RANK=3", "JOB_COMPLETION_INDEX=1"],
+        ),
         ("", "JOB_COMPLETION_INDEX=3", "train-3", &["JOB_COMPLETION_INDEX=3", "--nnodes", "--topology none"]),
         ("--nnodes 4", "JOB_COMPLETION_INDEX=3", "train-3", &["--master-addr", "headless service"]),
         ("--nnodes 4", "JOB_COMPLETION_INDEX=3", "other", &["--master-addr", "JOB_COMPLETION_INDEX"]),
@@ -307,4 +318,36 @@ fn a_variable_that_an_argument_repeats_is_where_it_is_from() {
     let topology = found("--nnodes 2 --node-rank 1 --master-addr a", "PET_NNODES=2 PET_NODE_RANK=0", "host");
     let origin = |field: &str| topology.origins[field].as_str();
     assert_eq!((origin("nodes"), origin("node_rank")), ("PET_NNODES", "--node-rank"));
+}
+
+#[test]
+fn a_world_size_or_rank_of_another_job_is_told_with_what_workers_get() {
+    let notes = |arguments: &str, environment: &str| found(arguments, environment, "n3").notes;
+    let note = |more: &str| notes("", &format!("{STEP} {more}"));
+    // Of the nodes, or of the workers: scripts make either.
+    for fits in ["", "WORLD_SIZE=2", "WORLD_SIZE=8 RANK=4", "RANK=1"] {
+        assert_eq!(note(fits), [""; 0], "{fits}");
+    }
+    let expected =
+        "WORLD_SIZE=9 of the environment is not that of 2 nodes with 4 workers each: workers get WORLD_SIZE=8";
+    assert_eq!(note("WORLD_SIZE=9 RANK=1"), [expected]);
+    let expected = "RANK=3 of the environment is not that of node 1: workers get RANK=4 and up";
+    assert_eq!(note("RANK=3"), [expected]);
+    assert_eq!(notes("--nnodes 2 --node-rank 0 --master-addr a", "RANK=3 WORLD_SIZE=x").len(), 2);
+    // Of one node they are what a shell has left over, as for torchrun.
+    assert_eq!(notes("", "RANK=3 WORLD_SIZE=9"), [""; 0]);
+}
+
+#[test]
+fn a_list_of_very_many_hosts_is_not_repeated_in_a_refusal() {
+    let hosts: Vec<String> = (0..10_000).map(|host| format!("n{host}x")).collect();
+    for (broken, words) in [("[", "SLURM_STEP_NODELIST: the bracket at"), ("", "how many nodes there are")] {
+        let list = format!("SLURM_STEP_NODELIST={}{broken}", hosts.join(","));
+        let environment = STEP.replace("SLURM_STEP_NODELIST=n[2-3]", &list);
+        let text = Topology::resolve(&args(""), WORKERS, &env(&environment), "n3").unwrap_err().to_string();
+        assert!(
+            text.len() < 500 && text.contains(words) && text.contains("n0x,n1x") && text.contains("n9999x"),
+            "{text}"
+        );
+    }
 }

@@ -196,7 +196,7 @@ impl JobFailure {
                 writeln!(f, "  {name:11} {dir}{}", escape_line(path))?;
             }
         }
-        if let Some(message) = worker.message.as_deref().filter(|message| !message.is_empty()) {
+        if let Some(message) = message(worker).filter(|message| !message.is_empty()) {
             indented(f, "message:", message)?;
         }
         if let Some(traceback) = &worker.traceback {
@@ -223,10 +223,19 @@ fn indented(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
 /// How a worker failed, in a line.
 fn short(worker: &WorkerRecord) -> String {
     let what = worker.exit.as_ref().map_or_else(|| "failed".to_owned(), exit);
-    match first_line(worker.message.as_deref().unwrap_or_default()) {
+    match first_line(message(worker).unwrap_or_default()) {
         message if what.contains(&message) => what,
         message => format!("{what}: {message}"),
     }
+}
+
+/// The worker's message, if it says more than how it ended.
+fn message(worker: &WorkerRecord) -> Option<&str> {
+    let ended = match worker.exit.as_ref() {
+        Some(ExitRecord::Code { code }) => format!("exited with code {code}"),
+        _ => String::new(),
+    };
+    worker.message.as_deref().filter(|message| *message != ended)
 }
 
 fn exit(exit: &ExitRecord) -> String {

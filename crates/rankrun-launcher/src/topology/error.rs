@@ -1,5 +1,7 @@
 //! Why it is not known how the job is laid out: [`TopologyError`]. Each says which variable or argument with which value.
 
+use std::borrow::Cow;
+
 use rankrun::crates::types::escape_line;
 
 use super::{HostlistError, TopologyChoice};
@@ -9,7 +11,7 @@ use super::{HostlistError, TopologyChoice};
 #[non_exhaustive]
 pub enum TopologyError {
     /// A variable or an argument has a value that it cannot have.
-    #[error("invalid value `{}` of {name}: expected {expected}", escape_line(.value))]
+    #[error("invalid value `{}` of {name}: expected {expected}", escape_line(&shortened(.value)))]
     Invalid {
         /// The variable or the argument.
         name: String,
@@ -47,7 +49,7 @@ pub enum TopologyError {
         last: usize,
     },
     /// A list of hosts does not parse.
-    #[error("invalid value `{}` of {name}: {source}", escape_line(.value))]
+    #[error("invalid value `{}` of {name}: {source}", escape_line(&shortened(.value)))]
     Hostlist {
         /// The variable.
         name: String,
@@ -116,4 +118,15 @@ pub enum TopologyError {
         /// What asks for more, with its value.
         other: String,
     },
+}
+
+/// A value as a line has room for it: of a long one, such as a list of ten thousand hosts, the ends and its length.
+pub(super) fn shortened(value: &str) -> Cow<'_, str> {
+    const ENDS: (usize, usize) = (120, 60);
+    if value.chars().count() <= ENDS.0 + ENDS.1 + 40 {
+        return Cow::Borrowed(value);
+    }
+    let first: String = value.chars().take(ENDS.0).collect();
+    let last = value.char_indices().nth_back(ENDS.1 - 1).map_or(0, |(at, _)| at);
+    Cow::Owned(format!("{first} ... {} ({} bytes)", &value[last..], value.len()))
 }

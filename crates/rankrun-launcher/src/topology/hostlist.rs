@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use rankrun::crates::types::escape_line;
 
+use super::error::shortened;
+
 /// The most hosts that a list may have; Slurm's own limit.
 pub const MAX_HOSTS: usize = 65_536;
 
@@ -30,7 +32,7 @@ pub enum HostlistError {
         at: usize,
     },
     /// What is in brackets is no number and no range.
-    #[error("`{}` in brackets is no number and no range of numbers", escape_line(.text))]
+    #[error("`{}` in brackets is no number and no range of numbers", escape_line(&shortened(.text)))]
     Range {
         /// What is there.
         text: String,

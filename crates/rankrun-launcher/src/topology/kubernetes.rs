@@ -22,6 +22,15 @@ pub(super) fn detect(vars: Vars<'_>, hostname: &str, forced: bool) -> Result<Opt
         _ => None,
     };
     let restart_count = vars.number("JOBSET_RESTART_ATTEMPT")?;
+    let index = vars.number(INDEX)?;
+    if let (Some((rank, _)), Some(index)) = (&operator, &index)
+        && rank.value != index.value
+    {
+        return Err(TopologyError::Disagree { what: "which node this is", one: rank.shown(), other: index.shown() });
+    }
+    if is_pod && operator.is_none() && index.is_none() {
+        half(vars)?;
+    }
     if let Some((rank, size)) = operator {
         return Ok(Some(Engine {
             source: TopologySource::Kubernetes,
@@ -35,7 +44,7 @@ pub(super) fn detect(vars: Vars<'_>, hostname: &str, forced: bool) -> Result<Opt
             notes: Vec::new(),
         }));
     }
-    let Some(index) = vars.number(INDEX)? else { return Ok(None) };
+    let Some(index) = index else { return Ok(None) };
     let pod = Pod::new(vars, hostname, index.value);
     Ok(Some(Engine {
         source: TopologySource::Kubernetes,
@@ -49,6 +58,16 @@ pub(super) fn detect(vars: Vars<'_>, hostname: &str, forced: bool) -> Result<Opt
         restart_count,
         notes: Vec::new(),
     }))
+}
+
+/// Refuses one of `RANK` and `WORLD_SIZE` without the other, where it means more nodes than one.
+fn half(vars: Vars<'_>) -> Result<(), TopologyError> {
+    let (rank, size) = (vars.number("RANK")?, vars.number("WORLD_SIZE")?);
+    match (rank, size) {
+        (Some(rank), None) if rank.value > 0 => Err(TopologyError::Half { given: rank.shown(), missing: "WORLD_SIZE" }),
+        (None, Some(size)) if size.value > 1 => Err(TopologyError::Half { given: size.shown(), missing: "RANK" }),
+        _ => Ok(()),
+    }
 }
 
 /// A pod of an Indexed Job, by its name.

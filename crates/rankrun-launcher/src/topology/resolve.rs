@@ -272,6 +272,9 @@ fn merge(
             return Err(TopologyError::Half { given: nodes.shown(), missing: "--master-addr" });
         }
     }
+    if nodes.value > 1 {
+        notes.extend(contradictions(vars, nodes.value, node_rank.value, local_world_size));
+    }
     let mut known = |field: &'static str, from: &str| drop(origins.insert(field, from.to_owned()));
     known("nodes", &nodes.from);
     known("node_rank", &node_rank.from);
@@ -318,9 +321,13 @@ fn place(
         (None, Some(engine)) => return Err(TopologyError::NoNodes { seen: engine.seen.clone() }),
         (None, None) => Field::new(1, ONE_NODE),
     };
+    // A variable is handed on to all nodes as it is, and is of the same job if that has as many.
+    let same_job =
+        engine.and_then(|engine| engine.nodes.as_ref()).is_some_and(|by_engine| by_engine.value == nodes.value);
+    let is_of_all = |rank: &Field<usize>| same_job && rank.from.starts_with("PET_");
     let by_engine = engine.and_then(|engine| engine.node_rank.clone());
     let node_rank = match (&given.node_rank, by_engine, engine) {
-        (Some(one), Some(other), _) if given.nodes.is_none() && one.value != other.value => {
+        (Some(one), Some(other), _) if (given.nodes.is_none() || is_of_all(one)) && one.value != other.value => {
             let (one, other) = (one.shown(), other.shown());
             return Err(TopologyError::Disagree { what: "which node this is", one, other });
         }
@@ -341,6 +348,30 @@ fn place(
         kubernetes::agree(vars, &nodes, &node_rank, local_world_size)?;
     }
     Ok((nodes, node_rank))
+}
+
+/// What `WORLD_SIZE` and `RANK` say of another job than this: left over in a shell, or made by a script for one worker on each
+/// node. Workers get what is right, as from torchrun, so that it is a note.
+fn contradictions(vars: Vars<'_>, nodes: usize, node_rank: usize, local_world_size: usize) -> Vec<String> {
+    let differs = |name: &str, of_nodes: usize, of_workers: usize| {
+        let text = vars.text(name)?;
+        let value = text.value.trim().parse::<usize>().ok();
+        (value != Some(of_nodes) && value != Some(of_workers)).then_some((text, of_workers))
+    };
+    let size = differs(env::WORLD_SIZE, nodes, nodes * local_world_size);
+    let size = size.map(|(text, right)| {
+        let what = format!("{nodes} nodes with {local_world_size} workers each");
+        format!("{} of the environment is not that of {what}: workers get {}={right}", text.shown(), text.from)
+    });
+    let rank = differs(env::RANK, node_rank, node_rank * local_world_size);
+    let rank = rank.map(|(text, right)| {
+        format!(
+            "{} of the environment is not that of node {node_rank}: workers get {}={right} and up",
+            text.shown(),
+            text.from
+        )
+    });
+    size.into_iter().chain(rank).collect()
 }
 
 fn port_of(vars: Vars<'_>) -> Result<Option<Field<u16>>, TopologyError> {

@@ -95,8 +95,15 @@ fn one_task_per_node(vars: Vars<'_>, nodes: &Field<usize>) -> Result<(), Topolog
     if let Some(tasks) = vars.first(&TASKS_PER_NODE) {
         match most_tasks(&tasks.value) {
             None => return Err(invalid(tasks, "numbers of tasks such as 1(x2),3")),
-            Some(most) if most > 1 => {
+            Some((most, _)) if most > 1 => {
                 return Err(TopologyError::TasksPerNode { name: tasks.from, value: tasks.value, fix: FIX });
+            }
+            // That of the step is; of a job of several components each has its own.
+            Some((_, known))
+                if known != nodes.value as u64 && tasks.from == TASKS_PER_NODE[0] && !vars.has("SLURM_HET_SIZE") =>
+            {
+                let (one, other) = (nodes.shown(), tasks.shown());
+                return Err(TopologyError::Disagree { what: "how many nodes there are", one, other });
             }
             Some(_) => {}
         }
@@ -114,10 +121,19 @@ fn one_task_per_node(vars: Vars<'_>, nodes: &Field<usize>) -> Result<(), Topolog
     }
 }
 
-/// The largest of the numbers in `2(x3),1`.
-fn most_tasks(text: &str) -> Option<u64> {
-    let number = |part: &str| part.split('(').next().unwrap_or(part).trim().parse::<u64>().ok();
-    text.split(',').map(number).collect::<Option<Vec<_>>>()?.into_iter().max()
+/// The largest of the numbers in `2(x3),1`, and of how many nodes they are.
+fn most_tasks(text: &str) -> Option<(u64, u64)> {
+    let one = |part: &str| {
+        let (tasks, times) = match part.trim().split_once("(x") {
+            Some((tasks, times)) => (tasks, times.strip_suffix(')')?.parse().ok().filter(|times| *times > 0)?),
+            None => (part.trim(), 1),
+        };
+        Some((tasks.parse::<u64>().ok()?, times))
+    };
+    text.split(',').map(one).try_fold((0, 0_u64), |(most, nodes), found| {
+        let (tasks, times) = found?;
+        Some((tasks.max(most), nodes.checked_add(times)?))
+    })
 }
 
 /// How many GPUs Slurm gives to the job on each node; `None` if it gives none or there is no Slurm.
@@ -149,7 +165,11 @@ mod tests {
     #[test]
     fn tasks_are_counted_in_slurms_short_form() {
         for (text, most) in [("1", Some(1)), ("1(x2)", Some(1)), ("2(x3),1", Some(2)), ("1,8", Some(8)), ("x", None)] {
-            assert_eq!(most_tasks(text), most, "{text}");
+            assert_eq!(most_tasks(text).map(|(most, _)| most), most, "{text}");
+        }
+        assert_eq!((most_tasks("2(x3),1"), most_tasks("1")), (Some((2, 4)), Some((1, 1))));
+        for wrong in ["1(x2", "1(x)", "1(2)", "1(x0)", "1)", "", "1,", "-1"] {
+            assert_eq!(most_tasks(wrong), None, "{wrong}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use rankrun::Env;
 use rankrun::crates::types::escape_os_str;
 
+use super::error::shortened;
 use super::{MAX_NODES, TopologyError};
 
 /// A value with where it is from.
@@ -24,7 +25,7 @@ impl<T: std::fmt::Display> Field<T> {
     /// `NAME=value`, or `--name value` for an argument.
     pub(super) fn shown(&self) -> String {
         let between = if self.from.starts_with('-') { ' ' } else { '=' };
-        format!("{}{between}{}", self.from, self.value)
+        format!("{}{between}{}", self.from, shortened(&self.value.to_string()))
     }
 }
 
