@@ -159,7 +159,8 @@ fn a_run_is_followed_over_its_attempts_and_goes_on_between_them() {
     let failed = || String::from_utf8_lossy(&group.running().stderr()).contains("restart 1 of 1");
     eventually("the first attempt has failed", LIMIT, failed);
     let status = |command| Launcher::rankrun().arg(command).arg(dir.path()).run_with_timeout(LIMIT).stdout_text();
-    assert!(!status("status").contains("killed"), "{}", status("status"));
+    let between = status("status");
+    assert!(between.contains("(RUNNING, between two attempts)") && between.contains("exit code 3"), "{between}");
     assert!(!status("result").contains("killed"), "{}", status("result"));
     // One that begins in between, or later.
     let late = shown(&["-f", path(dir.path())]);

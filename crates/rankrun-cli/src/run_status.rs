@@ -129,9 +129,15 @@ fn is_itself(worker: &WorkerRecord) -> bool {
     ProcessState::of(pid).is_none_or(|process| process.age.is_zero() || process.age + CLOCKS >= since)
 }
 
+/// Whether the last attempt has ended and another is to follow.
+fn rests(record: &RunRecord) -> bool {
+    record.attempts.last().is_some_and(|attempt| attempt.ended.is_some())
+}
+
 /// What is said of the run as a whole.
 fn head(record: &RunRecord, run: &Run, goes_on: bool, now: SystemTime) -> String {
     let state = match record.state {
+        RecordState::Running if goes_on && rests(record) => "RUNNING, between two attempts",
         RecordState::Running if goes_on => "RUNNING",
         RecordState::Running => "its launcher was killed",
         RecordState::Succeeded => "SUCCEEDED",

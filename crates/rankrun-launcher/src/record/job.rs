@@ -210,7 +210,9 @@ fn failure(record: &RunRecord) -> Option<(bool, JobFailure)> {
         return None;
     }
     let attempt = record.attempts.last();
-    let worker = attempt.and_then(first_worker).cloned();
+    // An attempt that could not be started is the failure, not one before it.
+    let worker = attempt.and_then(first_worker).filter(|_| record.error.is_none()).cloned();
+    let attempt = attempt.filter(|_| record.error.is_none());
     let ended = worker.as_ref().and_then(|worker| worker.ended);
     let time = ended.or(attempt.and_then(|attempt| attempt.ended)).or(record.ended).unwrap_or(record.started);
     let stop_signal = record.stop_signal.as_deref();
@@ -334,6 +336,13 @@ mod tests {
         let job = join(vec![failed(0, 30, code(1), |_| {}), not_started, ok(2)]);
         assert_eq!((first(&job), job.exit_code), ((1, None), Some(127)));
         assert_eq!(job.first_failure.unwrap().error.as_deref(), Some("cannot start `x`"));
+        // An attempt before it had failed.
+        let not_started_again = failed(1, 10, code(1), |record| {
+            (record["exit_code"], record["error"]) = (json!(127), json!("cannot start `x`"));
+            record["ended"] = json!(format!("{SECOND}.040Z"));
+        });
+        let failure = join(vec![ok(0), not_started_again, ok(2)]).first_failure.unwrap();
+        assert_eq!((failure.worker, failure.error.as_deref()), (None, Some("cannot start `x`")));
         let stalled = failed(0, 30, term(), |record| {
             record["attempts"][0]["stall"] = json!({"quiet_seconds": 90.0, "processes": []});
         });

@@ -111,7 +111,8 @@ impl Recorder {
         self.save(false);
     }
 
-    /// The attempt that was started last has ended. Writes nothing: what comes next does.
+    /// The attempt that was started last has ended. Writes nothing: what comes next does, or as an [`Observer`] this if it is
+    /// another attempt.
     pub fn attempt_ended(&mut self, ended: SystemTime, result: &RunProcsResult) {
         let root = ChildFailedError::new(&*self.record.role, result.failures.clone()).ok();
         let root = root.map(|error| error.root().failure.local_rank);
@@ -235,7 +236,11 @@ impl Observer for Recorder {
         self.attempt_started(started.restart_count, started.started, run_dir, started.pids);
     }
 
-    fn ended(&mut self, attempt: &Attempt, _next: &Decision) {
+    fn ended(&mut self, attempt: &Attempt, next: &Decision) {
         self.attempt_ended(attempt.ended, &attempt.result);
+        if let Decision::Restart { .. } = next {
+            // The next one may be far, and be the first that is written after this.
+            self.save(false);
+        }
     }
 }
