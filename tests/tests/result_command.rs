@@ -279,3 +279,58 @@ fn of_a_run_of_which_a_part_may_not_be_read_the_rest_is_shown_and_the_part_is_de
         "{output}"
     );
 }
+
+#[test]
+fn nodes_of_unequal_size_are_told_by_the_second_that_starts_and_have_not_succeeded() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |k: usize, workers: &str, script: &str| {
+        let node_rank = k.to_string();
+        let nodes = ["--nnodes=2", "--node-rank", &node_rank, "--master-addr=127.0.0.1", "--rdzv-id=job"];
+        let launcher = Launcher::rankrun().args(nodes).args(["-n", workers, "--log-dir", path(dir.path())]);
+        launcher.args(["sh", "-c", script]).spawn()
+    };
+    let wait = format!("while [ ! -e {}/go ]; do sleep 0.02; done", path(dir.path()));
+    let mut first = start(0, "1", &wait);
+    let record = dir.path().join("job/node_0/result.json");
+    eventually("node 0 is up", LIMIT, || record.exists());
+    let output = start(1, "2", "exit 0").wait_timeout(LIMIT);
+    assert_eq!(output.code, Some(2), "{output}");
+    let said = output.stderr_text();
+    assert!(said.contains("WORLD_SIZE=4 on node 1") && said.contains("WORLD_SIZE=2 on node 0"), "{said}");
+    assert!(!dir.path().join("job/node_1").exists(), "nothing was started");
+    std::fs::write(dir.path().join("go"), "").unwrap();
+    assert_eq!(first.wait_timeout(LIMIT).code, Some(0));
+
+    // Afterwards nobody can know; the result of both does.
+    std::fs::remove_dir_all(dir.path().join("job")).unwrap();
+    for (k, workers) in [(0, "1"), (1, "2")] {
+        assert_eq!(start(k, workers, "exit 0").wait_timeout(LIMIT).code, Some(0));
+    }
+    let output = result(&["--exit-code", path(dir.path())]);
+    assert_eq!(output.code, Some(2), "{output}");
+    let text = output.stdout_text();
+    assert!(text.starts_with("run job: FAILED, exit code 2: nodes disagree about the world size"), "{text}");
+    assert!(text.contains("node 0: WORLD_SIZE=2") && text.contains("node 1: WORLD_SIZE=4"), "{text}");
+    assert!(job(dir.path())["disagreement"].is_string());
+}
+
+#[test]
+fn of_nodes_of_unequal_size_that_start_at_once_one_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("touch {0}/up$GROUP_RANK; exec sleep 600", path(dir.path()));
+    let mut nodes = [0, 1].map(|k: usize| {
+        let (node_rank, workers) = (k.to_string(), (k + 1).to_string());
+        let args =
+            ["--nnodes=2", "--node-rank", &node_rank, "--master-addr=127.0.0.1", "--rdzv-id=job", "-n", &workers];
+        Launcher::rankrun().args(args).args(["--log-dir", path(dir.path()), "sh", "-c", &script]).spawn()
+    });
+    let said = |nodes: &[Running; 2]| {
+        nodes.iter().any(|node| String::from_utf8_lossy(&node.stderr()).contains("WORLD_SIZE=4 on node 1"))
+    };
+    eventually("one has seen the other", LIMIT, || said(&nodes));
+    for node in &mut nodes {
+        node.signal(Signal::TERM);
+        node.wait_timeout(LIMIT);
+        node.assert_nothing_left();
+    }
+}

@@ -26,6 +26,10 @@ pub(crate) fn run(plan: Plan) -> u8 {
     if let Err(refused) = places::chdir(plan.placements[0].current_dir.as_deref()) {
         return above::failed(exit_code::USAGE, &refused.to_string());
     }
+    if let Some(what) = plan.launch.disagreement() {
+        say(&what);
+        return exit_code::USAGE;
+    }
     let (log_dir, color) = (plan.log_dir.clone(), plan.output.colors_stderr());
     let records = match Records::open(&plan) {
         Ok(records) => records,
@@ -154,6 +158,9 @@ struct Console<'a> {
 impl Observer for Console<'_> {
     fn started(&mut self, started: &Started<'_>) {
         self.records.started(started);
+        if let Some(what) = self.plan.disagreement() {
+            log::warn!("{what}: the job will not have succeeded");
+        }
         let warnings = self.plan.logs().warnings();
         for warning in warnings.iter().skip(self.warnings) {
             log::warn!("{warning}");

@@ -171,6 +171,14 @@ impl DefaultLogsSpecs {
         self
     }
 
+    /// Where another node of a run with this id writes, from [`node`](Self::node); `None` where nodes share no directory.
+    #[must_use]
+    pub fn part_of_node(&self, run_id: &OsStr, node: usize) -> Option<PathBuf> {
+        self.is_shared()?;
+        let run_id = run_id_for_name(Some(run_id));
+        Some(self.log_dir.as_ref()?.join(run_id).join(format!("node_{node}")))
+    }
+
     /// The run directory of the last [`reify`](LogsSpecs::reify), absolute; `None` before it and after
     /// [`DefaultLogsSpecs::remove_run_dir`].
     #[must_use]

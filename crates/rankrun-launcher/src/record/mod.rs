@@ -6,6 +6,7 @@ mod event_log;
 mod file;
 mod job;
 mod job_report;
+mod peer;
 mod recorder;
 mod run_record;
 mod starts;
