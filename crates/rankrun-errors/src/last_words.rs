@@ -47,7 +47,13 @@ pub(crate) fn last_words(lines: &[String]) -> Option<LastWords> {
             at += 1;
             continue;
         };
-        if before.is_none_or(|before| before.is_traceback() && report.is_traceback()) {
+        let counts = match before {
+            // What its workers said is more than a launcher says of them.
+            _ if report == Report::Launcher => found.is_none(),
+            Some(before) => before.is_traceback() && report.is_traceback(),
+            None => true,
+        };
+        if counts {
             found = Some((at, Some(report)));
             since_traceback = 0;
         }
@@ -126,6 +132,8 @@ enum Report {
     Traceback,
     /// Of an exception group of Python.
     GroupTraceback,
+    /// Of a rankrun that was the worker.
+    Launcher,
 }
 
 impl Report {
@@ -149,6 +157,8 @@ impl Report {
             Some(Self::Abort)
         } else if line == "Traceback (most recent call last):" || is_python_frame(line) {
             Some(Self::Traceback)
+        } else if line.contains(" FAILED: rank ") && line.contains(" (local rank ") && line.contains(", pid ") {
+            Some(Self::Launcher)
         } else {
             (line.trim_start() == "+ Exception Group Traceback (most recent call last):")
                 .then_some(Self::GroupTraceback)
@@ -207,6 +217,10 @@ impl Report {
             Self::CppTerminate => own(|line| line.trim_start().starts_with("what():")),
             Self::StackOverflow => own(|line| line.starts_with("fatal runtime error: ")),
             Self::Abort => 0,
+            Self::Launcher => own(|line| {
+                let starts = [" ", "Root cause (", "Other failures ("];
+                starts.iter().any(|start| line.starts_with(start)) || line.ends_with(": stopped by rankrun")
+            }),
             Self::Traceback => self.exception(lines).unwrap_or(0),
             Self::GroupTraceback => {
                 let own = |line: &&String| without_rank(line).trim_start().starts_with(['|', '+']);
@@ -281,6 +295,8 @@ fn is_noise(line: &str) -> bool {
         || is_frame
         || is_javas_rest
         || line.starts_with("Node.js v")
+        || line.starts_with("rankrun: run directory: ")
+        || line.starts_with("rankrun: each worker gets OMP_NUM_THREADS=")
         || is_rusts_note(line)
         || text == "thread caused non-unwinding panic. aborting."
         || text == "thread panicked while processing panic. aborting."
@@ -498,6 +514,21 @@ mod tests {
             "thread 'main' (7) has overflowed its stack",
             true,
             "\nthread 'main' (7) has overflowed its stack\nfatal runtime error: stack overflow, aborting\n",
+        ),
+        (
+            "a launcher's report",
+            "trainer FAILED: rank 3 (local rank 1, pid 42) on a: exit code 5, last on stderr: boom",
+            true,
+            "trainer FAILED: rank 3 (local rank 1, pid 42) on a: exit code 5, last on stderr: boom\n\nRoot cause (first observed \
+             failure):\n  time:       now\n  exit code:  5, pid 42\n\nrank 0: stopped by rankrun\nrankrun: run directory: /tmp/x\n",
+        ),
+        (
+            "a launcher's report after what its worker said",
+            "ValueError: loss is NaN",
+            false,
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    main()\nValueError: loss is NaN\ntrainer \
+             FAILED: rank 3 (local rank 1, pid 42) on a: exit code 1\n\nRoot cause (first observed failure):\n  time:       now\n  hint:\n    \
+             no error file\nrankrun: run directory: /tmp/x\n",
         ),
         ("a heap that is broken", "free(): invalid pointer", true, "step 1\nfree(): invalid pointer\n"),
         (

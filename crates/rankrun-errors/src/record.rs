@@ -12,6 +12,7 @@ use crate::child_failed::ChildFailedError;
 use crate::handler::{DumpErrorFileError, ErrorHandler, get_error_handler};
 use crate::panics::{OnPanic, PanicNote, PanicWatch, first_of, payload_message};
 use crate::provisional::Provisional;
+use crate::report::said_last;
 use crate::write::{ErrorRecord, chain};
 
 /// The exit code of a program whose `main` returns an error.
@@ -234,7 +235,10 @@ pub fn record_child_failure(
     }
     let tail = || failure.tail().map_or(String::new(), |(_, lines)| lines.join("\n"));
     let stack = failure.traceback().map_or_else(tail, str::to_owned);
-    let record = ErrorRecord::new(&failure.message).with_callstack(stack).with_pid(failure.pid);
+    let said = said_last(failure).filter(|_| failure.own_message().is_none());
+    let said = said.map_or(String::new(), |(stream, last)| format!(", last on {stream}: {}", last.text));
+    let message = format!("{}{said}", failure.message);
+    let record = ErrorRecord::new(&message).with_callstack(stack).with_pid(failure.pid);
     Ok(handler.write_record(&record.with_error_code(failure.exitcode).as_passed_on())?)
 }
 

@@ -97,10 +97,7 @@ impl<'a> Report<'a> {
             write!(f, ": {}", escape::first_line(message, SHORT_MESSAGE))?;
         } else if is_out_of_memory(failure) {
             f.write_str(": probably out of memory")?;
-        } else if let Some((stream, last)) = last_of(failure)
-            // Of a signal, only a runtime's report is sure to have to do with it.
-            && (last.is_report || matches!(failure.exit, ExitKind::Code(_)))
-        {
+        } else if let Some((stream, last)) = said_last(failure) {
             write!(f, ", last on {stream}: {}", escape::first_line(&last.text, SHORT_MESSAGE))?;
         }
         f.write_str(if self.color { PLAIN } else { "" })
@@ -255,6 +252,12 @@ fn exit_code(failure: &ProcessFailure) -> String {
 fn last_of(failure: &ProcessFailure) -> Option<(&'static str, LastWords)> {
     let (stream, lines) = failure.tail()?;
     Some((stream, last_words(lines)?))
+}
+
+/// The same where it is likely to be the reason.
+pub(crate) fn said_last(failure: &ProcessFailure) -> Option<(&'static str, LastWords)> {
+    // Of a signal, only a runtime's report is sure to have to do with it.
+    last_of(failure).filter(|(_, last)| last.is_report || matches!(failure.exit, ExitKind::Code(_)))
 }
 
 /// What is missing for a reason, and how to have it next time.
