@@ -334,6 +334,10 @@ fn a_world_size_or_rank_of_another_job_is_told_with_what_workers_get() {
     let expected = "RANK=3 of the environment is not that of node 1: workers get RANK=4 and up";
     assert_eq!(note("RANK=3"), [expected]);
     assert_eq!(notes("--nnodes 2 --node-rank 0 --master-addr a", "RANK=3 WORLD_SIZE=x").len(), 2);
+    assert!(
+        note("MASTER_ADDR=127.0.0.1")[0].starts_with("MASTER_ADDR=127.0.0.1 of the environment is each host itself")
+    );
+    assert_eq!(notes("--master-addr 127.0.0.1", STEP), [""; 0], "who says so may have all nodes on one host");
     // Of one node they are what a shell has left over, as for torchrun.
     assert_eq!(notes("", "RANK=3 WORLD_SIZE=9"), [""; 0]);
 }

@@ -134,6 +134,9 @@ impl DefaultLogsSpecs {
     /// <log_dir>/latest -> <run_id>
     /// ```
     ///
+    /// Where the run id has what a name cannot have, is longer than 128 bytes or is `latest`, `_` and eight hexadecimal digits made
+    /// of it follow in the name: two ids never share a directory.
+    ///
     /// So all nodes find the same place without talking to each other, and a job that its engine starts again goes on in
     /// it. `n` is the first attempt, from `TORCHELASTIC_RESTART_COUNT` on, that is not there yet: files of two attempts
     /// never mix, also where nobody counts them. Without a log directory it has no effect.
@@ -175,7 +178,7 @@ impl DefaultLogsSpecs {
     #[must_use]
     pub fn part_of_node(&self, run_id: &OsStr, node: usize) -> Option<PathBuf> {
         self.is_shared()?;
-        let run_id = run_id_for_name(Some(run_id));
+        let run_id = shared_name(Some(run_id));
         Some(self.log_dir.as_ref()?.join(run_id).join(format!("node_{node}")))
     }
 
@@ -290,7 +293,8 @@ impl DefaultLogsSpecs {
 impl LogsSpecs for DefaultLogsSpecs {
     fn reify(&self, envs: &PerRank<Env>) -> Result<LogsDest, LogsError> {
         let first = envs.get(0).ok_or(LogsError::NoWorkers)?;
-        let run_id = run_id_for_name(first.get(OsStr::new(env::TORCHELASTIC_RUN_ID)).map(|id| &**id));
+        let run_id = first.get(OsStr::new(env::TORCHELASTIC_RUN_ID)).map(|id| &**id);
+        let run_id = if self.is_shared().is_some() { shared_name(run_id) } else { run_id_for_name(run_id) };
         let count = restart_count(first)?;
         let attempt = format!("attempt_{count}");
 
@@ -428,6 +432,22 @@ fn restart_count(env: &Env) -> Result<u64, LogsError> {
         .ok_or_else(|| LogsError::RestartCount { value: value.to_string_lossy().into_owned() })
 }
 
+/// The run id as the name of a directory that nodes share: those of two ids differ, as nothing else keeps their runs apart.
+fn shared_name(run_id: Option<&OsStr>) -> String {
+    let name = run_id_for_name(run_id);
+    match run_id.filter(|id| !id.is_empty()) {
+        Some(run_id) if run_id != OsStr::new(&name) || name == LATEST => {
+            // FNV-1a, which all builds agree on.
+            let hash = run_id
+                .as_encoded_bytes()
+                .iter()
+                .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+            format!("{name}_{hash:08x}")
+        }
+        _ => name,
+    }
+}
+
 /// The run id as part of a file name.
 fn run_id_for_name(run_id: Option<&OsStr>) -> String {
     let text = run_id.filter(|id| !id.is_empty()).unwrap_or(OsStr::new(DEFAULT_RUN_ID)).to_string_lossy();
@@ -446,6 +466,20 @@ fn run_id_for_name(run_id: Option<&OsStr>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_run_ids_never_share_a_directory() {
+        let name = |id: &str| shared_name(Some(OsStr::new(id)));
+        assert_eq!(
+            (name("17.0"), name("a_b"), name(""), shared_name(None)),
+            ("17.0".into(), "a_b".into(), "none".into(), "none".into())
+        );
+        // Nodes may run different builds: these must never change.
+        assert_eq!((name("a/b").as_str(), name("latest").as_str()), ("a_b_3a8e75c1", "latest_41704246"));
+        let long = "x".repeat(RUN_ID_MAX);
+        assert_ne!(name(&format!("{long}1")), name(&format!("{long}2")));
+        assert_eq!(name(&long), long);
+    }
 
     #[test]
     fn a_run_id_becomes_a_part_of_one_file_name() {

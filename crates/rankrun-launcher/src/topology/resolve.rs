@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::net::IpAddr;
 
 use rankrun::{Env, env};
 
@@ -274,6 +275,7 @@ fn merge(
     }
     if nodes.value > 1 {
         notes.extend(contradictions(vars, nodes.value, node_rank.value, local_world_size));
+        notes.extend(addr.as_ref().and_then(|addr| own_address(addr, nodes.value)));
     }
     let mut known = |field: &'static str, from: &str| drop(origins.insert(field, from.to_owned()));
     known("nodes", &nodes.from);
@@ -372,6 +374,14 @@ fn contradictions(vars: Vars<'_>, nodes: usize, node_rank: usize, local_world_si
         )
     });
     size.into_iter().chain(rank).collect()
+}
+
+/// An address of the environment that means each node itself; an argument says what it says.
+fn own_address(addr: &Field<String>, nodes: usize) -> Option<String> {
+    let is_loopback = addr.value == "localhost" || addr.value.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback());
+    (addr.from == env::MASTER_ADDR && is_loopback).then(|| {
+        format!("{} of the environment is each host itself: workers of {nodes} nodes do not meet there, unless they are on one host", addr.shown())
+    })
 }
 
 fn port_of(vars: Vars<'_>) -> Result<Option<Field<u16>>, TopologyError> {
