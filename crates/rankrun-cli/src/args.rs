@@ -32,8 +32,8 @@ use rankrun::{LogSize, Signal, StdSpec};
     infer_long_args = true,
     args_override_self = true,
     override_usage = help::USAGE,
-    after_help = help::EXAMPLES,
-    after_long_help = help::NOTES
+    after_help = help::below_first(),
+    after_long_help = help::below_all()
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) environment: EnvironmentArgs,
 
-    /// Print what would be run, each rank's environment and files, and start nothing
+    /// Print what would be run, each rank's environment, files and placement, and start nothing
     #[arg(long, help_heading = help::OWN_HEADING)]
     pub(crate) dry_run: bool,
 

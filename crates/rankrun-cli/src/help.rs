@@ -44,20 +44,26 @@ pub(crate) const USAGE: &str = "rankrun [OPTIONS] [--] PROGRAM [ARGS]...\n      
                                 rankrun [OPTIONS] -m MODULE [ARGS]...\n       \
                                 rankrun logs|result|status|topology|completions ...";
 
-/// Below the options of the first screen.
-pub(crate) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   rankrun -n 4 train.py --lr 0.1           4 workers, each python3 -u train.py --lr 0.1
   rankrun -n gpu -t 3 --log-dir logs -m pkg.train
                                            one for each GPU; output goes here and to files
   rankrun -n 2 -r 3 ./a.out                any program; output goes to files
   rankrun logs logs                        shows them again, from the directory of --log-dir
-  rankrun status logs                      how the workers are doing
+  rankrun status logs                      how the workers are doing";
 
-All options of torchrun are taken. More: rankrun --help";
+/// Below the options of the first screen.
+pub(crate) fn below_first() -> String {
+    format!("{EXAMPLES}\n\nAll options of torchrun are taken. More: rankrun --help")
+}
 
 /// Below all options.
-pub(crate) const NOTES: &str = "\
+pub(crate) fn below_all() -> String {
+    format!("{EXAMPLES}\n\n{NOTES}")
+}
+
+const NOTES: &str = "\
 SPEC is a mode for all ranks (0 none, 1 out, 2 err, 3 all, or those names) or RANKS:MODE,... where RANKS is a rank, a \
 range a-b, or * for all others: 3   0:out,1-3:all   *:err
 

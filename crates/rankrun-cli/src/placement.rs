@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use rankrun::crates::process::{AllowedCpusError, CpuSet, LimitUnit, NumaTopology, gpu_numa_nodes};
-use rankrun::crates::types::escape_line;
+use rankrun::crates::types::{escape_line, escape_os_str, ranges};
 use rankrun::{Limit, NumaBinding, PerRank, Placement, Resource, Stdin};
 
 use crate::values::{Typed, ranks_of};
@@ -245,9 +245,55 @@ fn parse_stdin(text: &str) -> Result<StdinRank, String> {
     }
 }
 
+/// What a dry run says of them: equal ones once, and nothing of what workers have from rankrun.
+pub(crate) fn describe(placements: &PerRank<Placement>) -> String {
+    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+    for (local_rank, placement) in placements.iter() {
+        let text = lines(placement);
+        match groups.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, ranks)) => ranks.push(local_rank),
+            None => groups.push((text, vec![local_rank])),
+        }
+    }
+    let of_group = |(text, ranks): (String, Vec<usize>)| match text.is_empty() {
+        true => String::new(),
+        false => format!("placement of {}:\n{text}", ranges("local rank", ranks)),
+    };
+    groups.into_iter().map(of_group).collect()
+}
+
+fn lines(placement: &Placement) -> String {
+    let Placement { cpus, nice, limits, umask, current_dir, stdin } = placement;
+    let mut lines = Vec::new();
+    lines.extend(cpus.as_ref().map(|cpus| format!("CPUs: {cpus}")));
+    lines.extend(nice.map(|nice| format!("nice: {nice}")));
+    lines.extend(limits.iter().map(|(resource, soft, hard)| format!("limit {resource}: {soft}, hard {hard}")));
+    lines.extend(umask.map(|umask| format!("umask: {umask:03o}")));
+    lines.extend(current_dir.as_ref().map(|dir| format!("working directory: {}", escape_os_str(dir.as_os_str()))));
+    lines.extend((*stdin == Stdin::Inherit).then(|| "standard input: rankrun's".to_owned()));
+    lines.iter().map(|line| format!("  {line}\n")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dry_run_says_what_was_chosen_and_of_equal_ranks_once() {
+        let of = |cpus: &str| Placement { cpus: Some(cpus.parse().unwrap()), ..Placement::default() };
+        let mut placements = PerRank::filled(4, Placement::default());
+        assert_eq!(describe(&placements), "");
+        (placements[0], placements[2], placements[3]) = (of("1-2"), of("1-2"), of("4"));
+        placements[3].nice = Some(-5);
+        placements[3].limits = vec![(Resource::Nofile, Limit::Value(100), Limit::Infinity)];
+        (placements[3].umask, placements[3].current_dir) = (Some(0o22), Some("/data".into()));
+        placements[3].stdin = Stdin::Inherit;
+        assert_eq!(
+            describe(&placements),
+            "placement of local ranks 0,2:\n  CPUs: 1-2\nplacement of local rank 3:\n  CPUs: 4\n  nice: -5\n  limit nofile: 100, \
+             hard unlimited\n  umask: 022\n  working directory: /data\n  standard input: rankrun's\n"
+        );
+    }
 
     fn write(root: &Path, name: &str, text: &str) {
         let path = root.join(name);

@@ -13,6 +13,7 @@ use rankrun_launcher::{
 };
 
 use crate::console::{self, say};
+use crate::placement;
 use crate::places;
 use crate::plan::Plan;
 use crate::records::{self, Records};
@@ -101,7 +102,11 @@ pub(crate) fn show(plan: &Plan) -> u8 {
     for note in &plan.notes {
         say(note);
     }
-    console::show(&plan.launch.to_string())
+    if let Err(refused) = places::chdir(plan.placements[0].current_dir.as_deref()) {
+        say(&refused.to_string());
+        return exit_code::USAGE;
+    }
+    console::show(&format!("{}{}", plan.launch, placement::describe(&plan.placements)))
 }
 
 /// The end of a run that was reported with this exit code.
