@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rankrun_types::Signal;
 
+use crate::tree::JOB;
 use crate::{Child, Command, ControlGroup, SpawnError, Spawner, Stdio, Tree};
 
 /// Set to the group's cookie in the guardian's environment, and nowhere else.
@@ -66,6 +67,7 @@ impl Guardian {
             .arg0(OsStr::from_bytes(NAME.to_bytes()))
             .args(["of".to_owned(), std::process::id().to_string()])
             .envs([(name, tree.cookie()), (EPOCH, &tree.epoch_text())])
+            .envs(std::env::var_os(JOB).map(|job| (JOB, job)))
             .stdin(Stdio::Fd(OwnedFd::from(reader)))
             // It must outlive this program.
             .parent_death_signal(None);

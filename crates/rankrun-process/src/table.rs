@@ -192,10 +192,12 @@ pub(crate) fn variable(pid: u32, name: &str, buffer: &mut Vec<u8>) -> Option<Vec
         // Exec may have ended between the look at the strings and the look at the rest.
         read_environment(pid, buffer)?;
     }
-    let is_it =
-        |entry: &&[u8]| entry.len() > name.len() && entry.starts_with(name.as_bytes()) && entry[name.len()] == b'=';
-    let entry = buffer.split(|byte| *byte == 0).find(is_it)?;
-    Some(entry[name.len() + 1..].to_vec())
+    value_in(buffer, name).map(<[u8]>::to_vec)
+}
+
+/// The value of a variable in an environment as the kernel shows it.
+pub(crate) fn value_in<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 fn read_environment(pid: u32, buffer: &mut Vec<u8>) -> Option<()> {

@@ -1,12 +1,14 @@
 //! What a group's workers started and left: [`Tree`]. Not here: when to look and what to send (`rankrun-context`).
 //!
 //! A process belongs to the tree if it is in the group's control group, if it carries the group's cookie in its
-//! environment, if its session is that of a worker, or if its parent belongs to the tree. Where this program exists for one group only, and orphans come to it,
+//! environment and runs in no other batch job, if its session is that of a worker, or if its parent belongs to the tree. Where this program exists for one group only, and orphans come to it,
 //! every child that it did not start itself belongs to the tree as well. Nothing else is ever touched.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
 use rankrun_types::{Signal, env};
@@ -14,6 +16,9 @@ use rankrun_types::{Signal, env};
 use crate::ControlGroup;
 use crate::sys::{self, Whom};
 use crate::table::{self, Entry, Epoch};
+
+/// Slurm's number for a job, which all that runs in it has.
+pub(crate) const JOB: &str = "SLURM_JOB_ID";
 
 /// Which orphans come to this program, and which of them are a group's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -147,6 +152,8 @@ pub struct Tree {
     own_session: Option<u32>,
     /// Holds its processes together, where there is one.
     control_group: Option<Arc<ControlGroup>>,
+    /// The batch job that this program runs in, where it does.
+    job: Option<OsString>,
     /// When the tree began; `None` where that does not help to find what is newer.
     epoch: Option<Epoch>,
 }
@@ -182,7 +189,8 @@ impl Tree {
     fn since(epoch: Option<Epoch>, cookie: String, orphans: Orphans) -> Self {
         let strangers = if orphans == Orphans::Own { earlier_children().clone() } else { BTreeSet::new() };
         let own_session = nix::unistd::getsid(None).ok().map(|session| session.as_raw().cast_unsigned());
-        Self { cookie, orphans, sessions: BTreeSet::new(), strangers, own_session, control_group: None, epoch }
+        let job = std::env::var_os(JOB);
+        Self { cookie, orphans, sessions: BTreeSet::new(), strangers, own_session, control_group: None, job, epoch }
     }
 
     /// Whether this process cannot be the group's: a worker leads a session, and nobody can come back into this program's.
@@ -300,7 +308,15 @@ impl Tree {
 
     fn has_cookie(&self, pid: u32, buffer: &mut Vec<u8>) -> bool {
         let value = table::variable(pid, env::RANKRUN_GROUP, buffer);
-        value.is_some_and(|value| value.split(|byte| *byte == b':').any(|cookie| cookie == self.cookie.as_bytes()))
+        let ours =
+            value.is_some_and(|value| value.split(|byte| *byte == b':').any(|cookie| cookie == self.cookie.as_bytes()));
+        ours && !self.is_of_another_job(buffer)
+    }
+
+    /// Whether an environment is of another batch job: one that a worker submitted has the worker's, but is Slurm's.
+    fn is_of_another_job(&self, environment: &[u8]) -> bool {
+        let job = table::value_in(environment, JOB);
+        job.is_some_and(|job| self.job.as_deref().map(OsStrExt::as_bytes) != Some(job))
     }
 
     /// Sends SIGKILL to all members of the control group at once, if there is one and the kernel can (Linux 5.14).

@@ -67,6 +67,18 @@ fn end_all(tree: &Tree) {
     }
 }
 
+/// Ends the one process whose environment has this.
+fn end_the_one_with(variable: &str) {
+    let has_it = |pid: &String| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
+    };
+    let names = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let found: Vec<String> = names.filter(|name| name.parse::<u32>().is_ok()).filter(has_it).collect();
+    assert_eq!(found.len(), 1, "{variable}");
+    assert!(std::process::Command::new("kill").args(["-KILL", &found[0]]).status().unwrap().success());
+}
+
 /// A process that left all else behind is found in the control group, also by who owns no orphans, and one kill ends it.
 fn control_group_holds_what_hides(cookie: &str) {
     let Ok(group) = ControlGroup::new(cookie) else {
@@ -117,6 +129,15 @@ fn what_left_the_group_the_session_or_the_environment_is_found_and_nothing_else(
     assert_members(&tree, &["sleep"]);
     assert_eq!(tree.is_left(), None, "without orphans nothing is sure");
     end_all(&tree);
+
+    // But not one of a batch job that a worker submitted.
+    let job = "export SLURM_JOB_ID=4242; setsid sh -c 'echo; exec sleep 600' &";
+    let mut submitting = Tree::new(&cookie, Orphans::Leave);
+    let child = worker(&cookie, job);
+    assert!(submitting.members(&[]).unwrap().is_empty());
+    submitting.add_worker(child.pid());
+    assert!(submitting.members(&[]).unwrap().is_empty());
+    end_the_one_with(&format!("RANKRUN_GROUP=outer:{cookie}"));
 
     // One without the environment is known by its session.
     let mut tree = Tree::new(&cookie, Orphans::Leave);
