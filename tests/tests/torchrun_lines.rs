@@ -13,7 +13,9 @@ env = os.environ
 if sys.argv[-1] == "fail" and env["TORCHELASTIC_RESTART_COUNT"] == "0" and env["RANK"] == "1":
     sys.exit(9)
 names = "RANK LOCAL_RANK WORLD_SIZE GROUP_RANK TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID"
-print(sys.argv[1:], *(env[name] for name in names.split()), env["MASTER_ADDR"], int(env["MASTER_PORT"]) > 0)
+words = [sys.argv[1:], *(env[name] for name in names.split()), env["MASTER_ADDR"], int(env["MASTER_PORT"]) > 0]
+# One write: an unbuffered print writes each word by itself, and the workers share the pipe.
+sys.stdout.write(" ".join(map(str, words)) + "\n")
 "#;
 
 /// Runs a command line as it is typed, in a directory with the script.
