@@ -50,6 +50,8 @@ fn the_minimal_torchrun_runs_ranks_again_and_reports_once() {
     assert!(said.starts_with("default FAILED: rank 1 ") && said.contains("not started again: "), "{output}");
     let output = torchrun(dir.path(), &["--nodes", "2"]).run_with_timeout(LIMIT);
     assert!(output.code == Some(1) && output.stderr_text().contains("usage: torchrun"), "{output}");
+    let output = torchrun(dir.path(), &["-n", "2"]).run_with_timeout(LIMIT);
+    assert!(output.code == Some(1) && output.stderr_text().contains("usage: torchrun"), "{output}");
 }
 
 #[test]

@@ -223,6 +223,15 @@ mod tests {
     }
 
     #[test]
+    fn an_option_is_typed_with_either_sign_between_each_of_its_words() {
+        assert_eq!(parsed(&["--nproc-per_node=2", "true"]).unwrap().size.nproc_per_node, NprocPerNode::Count(2));
+        assert_eq!(parsed(&["--nproc_per-n=2", "true"]).unwrap().size.nproc_per_node, NprocPerNode::Count(2));
+        let args = parsed(&["--log_line-prefix_template=${rank}", "--run_id=a", "--signals-to_=TERM", "true"]).unwrap();
+        assert!(args.output.log_line_prefix_template.is_some());
+        assert_eq!((args.rdzv_id.as_deref(), args.signals_to_handle.map(|list| list.0.len())), (Some("a"), Some(1)));
+    }
+
+    #[test]
     fn what_follows_the_program_is_the_programs() {
         let args = parsed(&["-n", "4", "--tee", "3", "sh", "-c", "echo", "-n", "--help"]).unwrap();
         assert_eq!(args.command, ["sh", "-c", "echo", "-n", "--help"]);
@@ -294,6 +303,7 @@ mod tests {
             (&["--node-rank", "-1", "true"], &["-1"]),
             (&["--node-rank", "first", "true"], &["--node-rank", "'first'", "from 0 to the number of nodes less one"]),
             (&["--master-addr", "", "true"], &["--master-addr", "not empty"]),
+            (&["--master-addr", "a:1", "true"], &["--master-addr", "'a:1'", "without a port", "--master-port"]),
             (&["--master-addr", "a b", "true"], &["--master-addr", "'a b'", "name or address of a host"]),
             (&["--shutdown-timeout", "inf", "true"], &["--shutdown-timeout", "'inf'", "less than 1e19"]),
             (&["--master-port", "70000", "true"], &["--master-port", "'70000'", "1 to 65535"]),

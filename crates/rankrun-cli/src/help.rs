@@ -2,6 +2,8 @@
 //!
 //! Here: names with `_`, which options are on the first screen, which are torchrun's. Not here: the options (`args`).
 
+use std::collections::BTreeSet;
+
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use crate::args::Args;
@@ -117,22 +119,28 @@ pub(crate) fn all_commands() -> Command {
     ])
 }
 
-/// Lets an option be typed with `_` as well as with `-`.
+/// Lets an option be typed with `_` as well as with `-`, at each place.
 fn with_underscores(arg: Arg, long: &str) -> Arg {
     let aliases: Vec<String> = arg.get_all_aliases().unwrap_or_default().into_iter().map(str::to_owned).collect();
     let typed = aliases.iter().map(String::as_str).chain([long]);
-    let new: Vec<String> = typed
-        .filter(|name| name.contains('-'))
-        .map(|name| name.replace('-', "_"))
-        .filter(|name| !aliases.contains(name))
-        .collect();
+    let new: BTreeSet<String> =
+        typed.flat_map(spellings).filter(|name| name != long && !aliases.contains(name)).collect();
     arg.aliases(new)
+}
+
+/// A name with `-` and `_` for each of its `-`.
+fn spellings(name: &str) -> Vec<String> {
+    let mut spellings = vec![String::new()];
+    for (i, word) in name.split('-').enumerate() {
+        let signs: &[&str] = if i == 0 { &[""] } else { &["-", "_"] };
+        spellings =
+            signs.iter().flat_map(|sign| spellings.iter().map(move |start| format!("{start}{sign}{word}"))).collect();
+    }
+    spellings
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]

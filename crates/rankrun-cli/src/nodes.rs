@@ -2,6 +2,7 @@
 //!
 //! Not here: what the environment and a batch system say, and whether that fits together (`rankrun-launcher`).
 
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use rankrun::crates::types::escape_line;
@@ -9,6 +10,9 @@ use rankrun_launcher::{MAX_NODES, STATIC_PORT, TopologyArgs, TopologyChoice};
 
 /// torchrun's port of `--rdzv-backend c10d` where none is given.
 const C10D_PORT: u16 = 29400;
+
+/// What a host is to itself.
+const OWN_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// The option that has the port, if it is this one.
 const ENDPOINT: &str = "--rdzv-endpoint";
@@ -34,7 +38,8 @@ pub(crate) struct NodesArgs {
     #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub(crate) master_port: Option<u16>,
 
-    /// One node on its own, whatever the environment says of others: 127.0.0.1 and a free port
+    /// One node on its own, whatever the environment says of others, and without a rendezvous: 127.0.0.1 and a free port,
+    /// unless --master-addr and --master-port are given
     #[arg(long)]
     pub(crate) standalone: bool,
 
@@ -127,6 +132,31 @@ impl NodesArgs {
         })
     }
 
+    /// What is said where a rendezvous is given that does not count, unless it says no more than that.
+    pub(crate) fn ignored(&self) -> Option<String> {
+        if !self.standalone {
+            return None;
+        }
+        let backend = self.rdzv_backend.as_deref().filter(|backend| !["", "static", "c10d"].contains(backend));
+        let is_other = |text: &&str| {
+            let is_own = |(host, port): (String, Option<u16>)| port == Some(0) && OWN_HOSTS.contains(&host.as_str());
+            !text.is_empty() && !endpoint(text).is_ok_and(is_own)
+        };
+        let given = [("--rdzv-backend", backend), (ENDPOINT, self.rdzv_endpoint.as_deref().filter(is_other))];
+        let given = given.iter().filter_map(|(option, value)| Some(format!("{option} {}", escape_line((*value)?))));
+        let given: Vec<String> = given.collect();
+        let verb = match given.len() {
+            0 => return None,
+            1 => "does",
+            _ => "do",
+        };
+        Some(format!(
+            "{} {verb} not count with --standalone: give --master-addr and --master-port for another meeting place than \
+             127.0.0.1 and a free port",
+            given.join(" and ")
+        ))
+    }
+
     /// The host and port that are given, and by which option the port is.
     fn meeting(&self) -> Result<(&'static str, Option<String>, Option<u16>), NodesError> {
         let master = ("--master-port", self.master_addr.clone(), self.master_port);
@@ -164,7 +194,7 @@ fn endpoint(text: &str) -> Result<(String, Option<u16>), NodesError> {
         None if text.matches(':').count() > 1 => (text, None),
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
-    if !is_host(host) {
+    if !is_host(host) || text.starts_with('[') && !is_ipv6(host) {
         return Err(wrong());
     }
     let port = port.map(str::parse).transpose().map_err(|_| wrong())?;
@@ -179,15 +209,27 @@ fn parse_node_rank(text: &str) -> Result<usize, String> {
 }
 
 fn parse_host(text: &str) -> Result<String, String> {
-    if is_host(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("expected the name or address of a host, not empty and without spaces".to_owned())
+    // torchrun takes brackets off here too.
+    let address = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).filter(|address| is_ipv6(address));
+    match address {
+        Some(address) => Ok(address.to_owned()),
+        None if is_host(text) && !text.starts_with('[') => Ok(text.to_owned()),
+        None => Err("expected the name or address of a host, not empty, without spaces and without a port (that is \
+                     --master-port), such as node0, 10.0.0.1 or ::1"
+            .to_owned()),
     }
 }
 
+/// Whether it can be a name or an address; a colon is in addresses of IPv6 only.
 fn is_host(text: &str) -> bool {
-    !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control())
+    let is_word = !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control());
+    is_word && (!text.contains(':') || is_ipv6(text))
+}
+
+/// Whether it is an address of IPv6, which may have a zone, as `fe80::1%eth0`.
+fn is_ipv6(text: &str) -> bool {
+    let (address, zone) = text.split_once('%').map_or((text, None), |(address, zone)| (address, Some(zone)));
+    address.parse::<Ipv6Addr>().is_ok() && zone.is_none_or(|zone| !zone.is_empty())
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {
@@ -262,6 +304,23 @@ mod tests {
     }
 
     #[test]
+    fn a_host_is_a_name_or_an_address_without_a_port() {
+        for (text, host) in [
+            ("node0.example", "node0.example"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("::1", "::1"),
+            ("[::1]", "::1"),
+            ("fe80::1%eth0", "fe80::1%eth0"),
+        ] {
+            assert_eq!(parse_host(text), Ok(host.to_owned()));
+        }
+        for wrong in ["", "a b", "a:1", "a:1:2", "[::1]:29500", "[::1", "[a]", "[]", "tcp://a", "fe80::1%"] {
+            let text = parse_host(wrong).unwrap_err();
+            assert!(text.contains("without a port") && text.contains("::1"), "{wrong}: {text}");
+        }
+    }
+
+    #[test]
     fn standalone_looks_at_no_rendezvous() {
         let args = topology(|args| {
             args.standalone = true;
@@ -272,13 +331,37 @@ mod tests {
     }
 
     #[test]
+    fn standalone_says_which_rendezvous_it_leaves_aside() {
+        let ignored = |standalone, backend: Option<&str>, endpoint: Option<&str>| {
+            let (rdzv_backend, rdzv_endpoint) = (backend.map(str::to_owned), endpoint.map(str::to_owned));
+            NodesArgs { standalone, rdzv_backend, rdzv_endpoint, ..NodesArgs::default() }.ignored()
+        };
+        let text = ignored(true, None, Some("foo:1")).unwrap();
+        assert_eq!(
+            text,
+            "--rdzv-endpoint foo:1 does not count with --standalone: give --master-addr and --master-port for another \
+             meeting place than 127.0.0.1 and a free port"
+        );
+        let text = ignored(true, Some("etcd"), Some("a\nb")).unwrap();
+        assert!(text.starts_with(r"--rdzv-backend etcd and --rdzv-endpoint a\nb do not count"), "{text}");
+        let text = ignored(true, Some("etcd"), None).unwrap();
+        assert!(text.starts_with("--rdzv-backend etcd does not count with --standalone"), "{text}");
+        // What it means anyway.
+        assert_eq!(ignored(true, Some("c10d"), Some("localhost:0")), None);
+        assert_eq!(ignored(true, Some("static"), None), None);
+        assert_eq!(ignored(false, None, Some("foo:1")), None);
+    }
+
+    #[test]
     fn what_cannot_be_done_is_refused_in_one_sentence() {
         type Change = fn(&mut NodesArgs);
-        let cases: [(Change, &[&str]); 7] = [
+        let cases: [(Change, &[&str]); 9] = [
             (|args| args.nnodes = nnodes("1:4"), &["'--nnodes'", "1:4", "fixed number", "torchrun"]),
             (|args| args.rdzv_backend = Some("etcd".to_owned()), &["'--rdzv-backend'", "'etcd'", "static or c10d"]),
             (|args| args.rdzv_endpoint = Some("host:port".to_owned()), &["'host:port'", "HOST:PORT"]),
             (|args| args.rdzv_endpoint = Some("[::1".to_owned()), &["'[::1'", "[::1]:29500"]),
+            (|args| args.rdzv_endpoint = Some("a:1:2".to_owned()), &["'a:1:2'", "HOST:PORT", "[::1]:29500"]),
+            (|args| args.rdzv_endpoint = Some("[a]:1".to_owned()), &["'[a]:1'", "HOST:PORT", "[::1]:29500"]),
             (|args| args.rdzv_endpoint = Some("a b:1".to_owned()), &["'a b:1'", "HOST:PORT"]),
             (
                 |args| (args.nnodes, args.master_port) = (nnodes("2"), Some(0)),

@@ -208,6 +208,7 @@ pub(crate) fn topology(args: &Args, surroundings: &Surroundings) -> Result<(usiz
     let local_world_size = args.size.nproc_per_node.count(&surroundings.hardware)?;
     let asked = args.nodes.topology(args.rdzv_id.as_deref())?;
     let mut topology = Topology::resolve(&asked, local_world_size, &surroundings.launch.env, &surroundings.hostname)?;
+    topology.notes.extend(args.nodes.ignored());
     if let Some(name) = surroundings.started_by_worker {
         topology.notes.push(format!(
             "a worker of another launcher has started this step ({name} is set): what the step says counts, not the worker's variables"
@@ -337,6 +338,14 @@ mod tests {
         surroundings.launch.env.insert("MASTER_PORT".into(), "no port".into());
         let error = resolve(&args(&["true"]), &surroundings).unwrap_err();
         assert!(error.to_string().contains("`no port`") && error.exit_code() == exit_code::USAGE, "{error}");
+    }
+
+    #[test]
+    fn a_standalone_run_meets_where_it_was_told_to_and_says_what_it_does_not_look_at() {
+        let line = ["--standalone", "--master-addr", "foo", "--rdzv-endpoint", "bar:1", "true"];
+        let plan = resolve(&args(&line), &surroundings()).unwrap();
+        assert_eq!(value(&plan, 0, "MASTER_ADDR"), "foo");
+        assert!(plan.notes.len() == 1 && plan.notes[0].starts_with("--rdzv-endpoint bar:1 "), "{:?}", plan.notes);
     }
 
     #[test]

@@ -99,7 +99,8 @@ fn unknown(command: &Command, argument: &str, similar: Option<&str>) -> String {
     });
     match (could.as_slice(), similar) {
         ([], None) => format!("unexpected argument '{argument}'"),
-        ([], Some(one)) => format!("unexpected argument '{argument}': did you mean '{one}'?"),
+        // It is also found with `_`, but shown as help has it.
+        ([], Some(one)) => format!("unexpected argument '{argument}': did you mean '{}'?", one.replace('_', "-")),
         ([one], _) => format!("unexpected argument '{argument}': did you mean '{one}'?"),
         (several, _) => format!("ambiguous argument '{argument}': expected one of {}", several.join(", ")),
     }
@@ -207,6 +208,7 @@ mod tests {
         );
         let text = wrong(&[b"--n", b"2"]);
         assert!(text.contains("'--n'") && text.contains("--nproc-per-node, ") && text.contains("--nnodes, "), "{text}");
+        assert_eq!(wrong(&[b"--n_proc", b"2"]), "unexpected argument '--n_proc': did you mean '--nproc-per-node'?");
         assert_eq!(wrong(&[b"--colour", b"always"]), "unexpected argument '--colour': did you mean '--color'?");
         // Shortened as elsewhere.
         let line = ["logs", "dir", "--foll"].map(OsString::from);

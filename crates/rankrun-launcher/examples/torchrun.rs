@@ -18,7 +18,7 @@ const USAGE: &str = "usage: torchrun [--nproc-per-node N] [--max-restarts K] [--
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (mut workers, mut max_restarts, mut log_dir) = (1, 0, None);
     let mut args = std::env::args().skip(1).peekable();
-    while let Some(option) = args.next_if(|arg| arg.starts_with("--")) {
+    while let Some(option) = args.next_if(|arg| arg.starts_with('-')) {
         let value = args.next().ok_or(USAGE)?;
         match option.replace('_', "-").as_str() {
             "--nproc-per-node" => workers = value.parse()?,

@@ -86,8 +86,9 @@ pub fn worker_envs(
         }
         let (cpus, threads) = (inputs.allowed_cpus, (inputs.allowed_cpus / workers).max(1));
         notes.push(format!(
-            "each worker gets {}={threads}, its share of {cpus} CPUs; set it, or --omp-threads, for another number",
-            env::OMP_NUM_THREADS
+            "each worker gets {}={threads}, its share of {cpus} CPU{}; set it, or --omp-threads, for another number",
+            env::OMP_NUM_THREADS,
+            if cpus == 1 { "" } else { "s" }
         ));
         Some(threads)
     });
@@ -188,6 +189,24 @@ mod tests {
         assert_eq!(threads(1, None, &[]), (None, 0));
         assert_eq!(threads(4, None, &[("OMP_NUM_THREADS", "7")]), (None, 0));
         assert_eq!(threads(1, Some(2), &[("OMP_NUM_THREADS", "7")]), (some("2"), 0));
+    }
+
+    #[test]
+    fn a_share_is_of_so_many_cpus_or_of_one() {
+        let note = |allowed_cpus| {
+            let inputs = EnvInputs {
+                inherited: &Env::new(),
+                allowed_cpus,
+                role: "trainer",
+                run_id: "job",
+                master_port: 29_500,
+                restart_count: 0,
+                max_restarts: 0,
+            };
+            worker_envs(&topology(1, 0, 2), &EnvOptions::default(), &inputs).unwrap().notes.join("\n")
+        };
+        assert!(note(1).contains("OMP_NUM_THREADS=1, its share of 1 CPU; "), "{}", note(1));
+        assert!(note(2).contains("OMP_NUM_THREADS=1, its share of 2 CPUs; "), "{}", note(2));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct LogSize(u64);
 /// A text is no [`LogSize`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "size `{}`: expected a whole number with k, M, G or T (or KiB, MiB, GiB, TiB) of at least 4k, such as 512k, 10M or 1G",
+    "size `{}`: expected a whole number with k, M, G or T (or KiB, MiB, GiB, TiB) from 4k to 16777215T, such as 512k, 10M or 1G",
     escape_line(text)
 )]
 pub struct ParseLogSizeError {
@@ -96,6 +96,7 @@ mod tests {
             ("10mib", 10 << 20),
             ("1G", 1 << 30),
             ("3TiB", 3 << 40),
+            ("16777215T", 16_777_215 << 40),
         ] {
             assert_eq!(text.parse::<LogSize>().map(LogSize::bytes), Ok(bytes), "{text}");
         }
@@ -106,6 +107,7 @@ mod tests {
         for text in ["10Q", "", "M", "10 M", "-1M", "+1M", "1.5G", "10MB", "0", "4095", "1k", "99999999999T", "1e6"] {
             let message = text.parse::<LogSize>().unwrap_err().to_string();
             assert!(message.contains(&format!("`{text}`")) && message.contains("10M"), "{message}");
+            assert!(message.contains("4k to 16777215T"), "{message}");
         }
     }
 
